@@ -8,17 +8,20 @@
 // c, and ADD 3 adds ALPHA times it to c.
 //
 // Grid: tiles of TILE_M rows and TILE_N columns, in groups of 8 lines of tiles, so that neighbours share what is in L2. The
-// CLUSTER blocks of a tile make different segments, and each adds a share of the results (gemm_segments.cuh). A
-// thread owns RM x RN results. Asynchronous copies fill ST stages of TILE_K of the sum, in between the multiplications. A tile
-// lies in shared memory as its matrix does, or with TURN by lines; a thread reads 16 bytes at a time: UNIT steps of the sum of
-// one line, or UNIT lines. By lines, fewer registers hold what is read ahead: a large tile's operands are in different banks.
+// CLUSTER blocks of a tile make different segments, and each adds a share of the results (gemm_segments.cuh); or with TURNS a block
+// makes one segment, and blocks add theirs to c one after the other, or the last one adds all (gemm_turns.cuh). A thread owns RM x RN results. Asynchronous copies
+// fill ST stages of TILE_K of the sum, in between the multiplications. A tile lies in shared memory as its matrix does, or with
+// TURN by lines; a thread reads 16 bytes at a time: UNIT steps of the sum of one line, or UNIT lines. By lines, fewer registers
+// hold what is read ahead: a large tile's operands are in different banks.
 //
 // Macros: REAL, TRANS_A, TRANS_B, TILE_M, TILE_N, TILE_K, RM, RN (RM, RN multiples of UNIT for a matrix whose
 //         lines of the result lie along memory), ST, VEC (elements a copy: 1, or UNIT, which rows have to be
 //         a multiple of; of c: results that are stored together), TURN, ADD, ALPHA, DMMA (double: on tensor cores,
 //         which make the same chain; two lines of warps; TILE_K % 16 == 0, RM = TILE_M / 16, RN = 8 or TILE_N / 8),
 //         COPIERS (threads that copy, gemm_few.cuh), CLUSTER (1, 2, 4, 8), ROOM (1: sums of segments wait in shared memory, beside the
-//         stages; in their place if CLUSTER > 1, which needs that there are not more segments).
+//         stages; in their place if CLUSTER > 1, which needs that there are not more segments),
+//         TURNS (1: as many blocks a tile as segments, ADD 0 or 1; `turns` (1 + warps that multiply of all tiles) zeros;
+//         2: so, too, with `segments` (tiles, segments, TILE_M x TILE_N)).
 // mirror: rpukit/gemm/_mirror/real.py::det_gemm
 // op: rpukit.gemm.det_gemm
 // bits: exact
@@ -40,6 +43,11 @@
 // check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 VEC_C=4 TURN=1 TRANS_B=1 ROOM=1
 // check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 TURN=1 ROOM=1 CLUSTER=2
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1 ROOM=1 CLUSTER=4
+// check: REAL=double TILE_M=128 TILE_N=128 TILE_K=32 RM=8 RN=8 ST=3 VEC_A=2 VEC_B=2 VEC_C=2 DMMA=1 TURNS=1 TRANS_B=1
+// check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1 TURNS=1
+// check: TILE_M=64 TILE_N=128 TILE_K=32 ST=3 VEC_A=4 VEC_B=4 TURN=1 TURNS=1 TRANS_B=1
+// check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1 TURNS=2
+// check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7 COPIERS=64 VEC_A=4 VEC_B=1 TURNS=2
 // source: docs/semantics.md, section 6.
 #include "rk_chain.cuh"
 #include "rk_dmma.cuh"
@@ -101,6 +109,9 @@
 #ifndef ROOM
 #define ROOM 0
 #endif
+#ifndef TURNS
+#define TURNS 0
+#endif
 #define THREADS_M (TILE_M / RM)
 #define THREADS_N (TILE_N / RN)
 #define THREADS (THREADS_M * THREADS_N)
@@ -137,12 +148,14 @@ using CopiesB = Copies<TILE_N, !TRANS_B, VEC_B>;
 #endif
 
 extern "C" __global__ void RK_CLUSTER(CLUSTER) __launch_bounds__(THREADS + COPIERS, 1)
-det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c) {
+det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c, u32 *turns, REAL *segments) {
     extern __shared__ __align__(16) unsigned char raw[];
-    int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N, whole = 8 * tiles_n, tile = blockIdx.x / CLUSTER;
+    int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N, whole = 8 * tiles_n, block = Sharing::begin(raw, turns);
+    int n_segment = (k - 1) / segment + 1, tile = TURNS ? block % (tiles_m * tiles_n) : block / CLUSTER;
     int first_m = tile / whole * 8, lines = min(8, tiles_m - first_m), rest = tile % whole;
     int row0 = (first_m + rest % lines) * TILE_M, col0 = rest / lines * TILE_N;
     Results to{c, m, n, row0, col0};
+    Sharing share(n_segment, TURNS ? block / (tiles_m * tiles_n) : block % CLUSTER, tile, turns, segments);
     REAL *room = (REAL *)raw + (ROOM ? ST * STAGE : 0);
     REAL acc[RM][RN];
 #pragma unroll
@@ -159,14 +172,14 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
         if (at) acc[x / RN][x % RN] = *at;
     }
 #endif
-    int n_segment = (k - 1) / segment + 1, round = 0;
+    int round = 0;
 #if COPIERS
-    round = few_results(acc, room, a, b, raw, to, k, segment, n_segment);
+    round = few_results(acc, room, a, b, raw, to, k, segment, n_segment, share);
 #else
     const REAL *tiles = (const REAL *)raw;
     u32 shared = rk_shared_address(raw);
     Place place(threadIdx.x);
-    int tm = place.m, tn = place.n, at = blockIdx.x % CLUSTER * segment, asked = at;  // where the stage that is asked for next begins
+    int tm = place.m, tn = place.n, at = share.rank * segment, asked = at;  // where the stage that is asked for next begins
     bool every = CopiesA::whole(row0, m) && CopiesB::whole(col0, n);
     auto copies_a = [&](int step) { return CopiesA(shared + step % ST * STAGE * (int)sizeof(REAL), a, row0, m, asked, k); };
     auto copies_b = [&](int step) { return CopiesB(shared + (step % ST * STAGE + SIZE(TRANS_A, TILE_M)) * (int)sizeof(REAL), b, col0, n, asked, k); };
@@ -174,7 +187,7 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
         if (asked < k) copies_a(step).all(a, m, k), copies_b(step).all(b, n, k);
     };
 #pragma unroll 1
-    for (int s = 0; s < ST - 1; ++s, asked = next_stage(asked, segment), rk_copies_end()) ask(s);
+    for (int s = 0; s < ST - 1; ++s, asked = next_stage(asked, segment, share), rk_copies_end()) ask(s);
 #if DMMA
     Ahead ahead;
     auto read_ahead = [&](int step) {  // the first operands of the stage, once it has arrived
@@ -196,7 +209,7 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
         CopiesB cb = copies_b(later);
         bool copies = every && asked + TILE_K <= k;
         if (!copies) ask(later);
-        asked = next_stage(asked, segment);
+        asked = next_stage(asked, segment, share);
 #if DMMA
         auto next = [&]() {
             rk_copies_end();
@@ -221,8 +234,8 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
             }
         }
         if (!DMMA) rk_copies_end();
-        if (ends_segment(at, segment, k)) add_made(acc, room, to, at, round++, n_segment, segment, k);
-        at = next_stage(at, segment);
+        if (ends_segment(at, segment, k)) add_made(acc, room, to, at, round++, n_segment, segment, k, share);
+        at = next_stage(at, segment, share);
     }
 #endif
 #if CLUSTER > 1

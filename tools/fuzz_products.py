@@ -101,6 +101,7 @@ def _tiles_of(s: Shape) -> list[Any]:
     if s.dtype in ("float32", "float64"):
         every = _real_tiles.FLOAT_TILES if s.dtype == "float32" else _real_tiles.DOUBLE_TILES
         splits = [x for x in _real_tiles.SPLITS if x < 2 * -(-s.k // _real_tiles.SEGMENT)]
+        splits += _real_tiles.WORDS
         return [
             scan_tiles.Way(t, split)
             for t in every

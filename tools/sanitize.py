@@ -50,7 +50,7 @@ KNOWN = {
 MARK = "##case"
 # What a report begins with; lines that go on with it are indented further.
 HEAD = re.compile(r"^========= (?=\S)(?!COMPUTE-SANITIZER|Target application|.*SUMMARY)(.*)")
-NAMED = re.compile(r"\bat (?:0x\w+ in )?(?:[\w./<>-]+:\d+:)?(\w+)")  # the kernel
+NAMED = re.compile(r"\bat (?!__shared__)(?:0x\w+ in )?(?:[\w./<>-]+:\d+:)?(\w+)")  # the kernel
 LEAST = 4.0  # seconds before the end in which no further case is begun
 
 

@@ -28,7 +28,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import random_products
-from measure_gemm import Bench, floor
+from measure_gemm import MODE, Bench, floor
 
 import rpukit as rk
 from rpukit import _device
@@ -60,7 +60,7 @@ def label(t: Any) -> str:
     if not isinstance(t, Way):
         return str(t.name)
     own = "" if t.segment == SEGMENT else f" segments of {t.segment}"
-    return f"{t.tile.name} / {t.split}{own}"
+    return f"{t.tile.name} / {_real_tiles.WORDS.get(t.split, t.split)}{own}"
 
 
 def tiles_of(s: Shape, most: int = _MOST_WAYS) -> list[Any]:
@@ -212,7 +212,7 @@ class Scan(Bench):
             calls[0]()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self.stream), self.ours:
+        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode=MODE), self.ours:
             for call in calls * turns:
                 call()
         graph.replay()

@@ -94,13 +94,13 @@ __device__ __forceinline__ void chain_stage(REAL (&acc)[RM][RN], Ahead &v, const
 // All segments of the block; returns the number of them. Threads that copy ask for the stages; a stage and the one after it have
 // arrived when the others pass the barrier, which is one line for all threads.
 __device__ __forceinline__ int few_results(REAL (&acc)[RM][RN], REAL *room, const REAL *a, const REAL *b, unsigned char *raw, const Results &to,
-                                           int k, int segment, int n_segment) {
+                                           int k, int segment, int n_segment, const Sharing &share) {
     const bool copier = threadIdx.x >= THREADS, whole_a = CopiesA::whole(to.row0, to.m), whole_b = CopiesB::whole(to.col0, to.n);
     const REAL *tiles = (const REAL *)raw;
     u32 shared = rk_shared_address(raw);
     Place place(threadIdx.x);
     int to_a = Ahead::place_a(place.m), to_b = SIZE(TRANS_A, TILE_M) + Ahead::place_b(place.n);
-    int at = blockIdx.x % CLUSTER * segment, asked = at, round = 0;
+    int at = share.rank * segment, asked = at, round = 0;
     Ahead v;
     auto ask = [&](int step) {
         if (asked < k) {
@@ -113,7 +113,7 @@ __device__ __forceinline__ int few_results(REAL (&acc)[RM][RN], REAL *room, cons
             else cb.all(b, to.n, k);
         }
         rk_copies_end();
-        asked = next_stage(asked, segment);
+        asked = next_stage(asked, segment, share);
     };
     if (copier)
 #pragma unroll 1
@@ -131,8 +131,8 @@ __device__ __forceinline__ int few_results(REAL (&acc)[RM][RN], REAL *room, cons
             if (left >= TILE_K) chain_stage<true>(acc, v, now + to_a, now + to_b, later, left);
             else chain_stage<false>(acc, v, now + to_a, now + to_b, later, left);
         }
-        if (ends_segment(at, segment, k) && (CLUSTER > 1 || !copier)) add_made(acc, room, to, at, round++, n_segment, segment, k);
-        at = next_stage(at, segment);
+        if (ends_segment(at, segment, k) && (CLUSTER > 1 || !copier)) add_made(acc, room, to, at, round++, n_segment, segment, k, share);
+        at = next_stage(at, segment, share);
     }
     return round;
 }

@@ -2,15 +2,17 @@
 // every CLUSTER-th segment. Uses its macros, row_of, column_of.
 #pragma once
 #include "rk_cluster.cuh"
+#include "gemm_turns.cuh"
 
 #define RESULTS (TILE_M * TILE_N)
 #define SHARE (RESULTS / CLUSTER)  // results of a tile that a block adds
-static_assert(CLUSTER == 1 || ADD < 2, "one segment");
+static_assert((CLUSTER == 1 && !TURNS) || ADD < 2, "one segment");
+static_assert(!TURNS || (CLUSTER == 1 && !ROOM), "blocks share a tile in one way");
 
 // Where the stage after that at `at` begins.
-__device__ __forceinline__ int next_stage(int at, int segment) {
+__device__ __forceinline__ int next_stage(int at, int segment, const Sharing &share) {
     at += TILE_K;
-    return CLUSTER > 1 && !(at & (segment - 1)) ? at + (CLUSTER - 1) * segment : at;
+    return (CLUSTER > 1 || TURNS) && !(at & (segment - 1)) ? at + (share.parts - 1) * segment : at;
 }
 // Whether a segment ends with the stage at `at`.
 __device__ __forceinline__ bool ends_segment(int at, int segment, int k) { return !((at + TILE_K) & (segment - 1)) || at + TILE_K >= k; }
@@ -88,6 +90,10 @@ template <int N> __device__ __forceinline__ void give(REAL (&acc)[RM][RN], const
 #else
 #define HELD 0  // from sm_100 on, registers of large tiles would spill
 #endif
+__device__ __forceinline__ void write_results(REAL (&acc)[RM][RN], const Results &to, Place place, bool adds) {
+    constexpr int together = !FULL && (DMMA || (ACROSS_B && RN % UNIT == 0)) ? UNIT : 1;  // neighbours of a thread
+    give<together>(acc, to, place, adds);
+}
 // Add a segment to those before: they are in `room` if HELD, else in c.
 __device__ __forceinline__ void add_segment(REAL (&acc)[RM][RN], REAL *room, const Results &to, bool first, bool last) {
     int thread = threadIdx.x;
@@ -109,9 +115,21 @@ __device__ __forceinline__ void add_segment(REAL (&acc)[RM][RN], REAL *room, con
         return;
     }
 #endif
-    constexpr int together = !FULL && (DMMA || (ACROSS_B && RN % UNIT == 0)) ? UNIT : 1;  // neighbours of a thread
-    give<together>(acc, to, place, ADD % 2 || (!HELD && !first));
+    write_results(acc, to, place, ADD % 2 || (!HELD && !first));
 }
+#if TURNS == 2
+// Write the results of all segments, if those of this block were the last ones of its warp.
+__device__ __forceinline__ void add_all(REAL (&acc)[RM][RN], const Results &to, const Sharing &share, int number) {
+    Place place(threadIdx.x);
+    share.put(acc, number);
+    if (!share.last()) return;
+    share.sum(acc, [&](int x, REAL v) {
+        const REAL *before = ADD % 2 ? to.at(place, x) : nullptr;
+        return before ? *before + v : v;
+    });
+    write_results(acc, to, place, false);
+}
+#endif
 #else
 // Add the segments that the blocks of a cluster have made in this round to those before, which are in c. Each block adds
 // its share of the results. `there`: this block has made one. Copying threads come along.
@@ -158,8 +176,15 @@ __device__ __forceinline__ void end_rounds(const REAL (&acc)[RM][RN], REAL *room
 
 // The end of the segment whose last stage is that at `at`: add it, and begin another one.
 __device__ __forceinline__ void add_made(REAL (&acc)[RM][RN], REAL *room, const Results &to, int at, int round, int n_segment, int segment,
-                                         int k) {
-#if CLUSTER == 1
+                                         int k, const Sharing &share) {
+#if TURNS == 2
+    add_all(acc, to, share, at / segment);
+#elif TURNS
+    int number = at / segment;
+    if (number) share.wait(number);
+    add_segment(acc, room, to, number == 0, true);
+    share.pass(number + 1 < n_segment ? number + 1 : 0);
+#elif CLUSTER == 1
     add_segment(acc, room, to, at < segment, at + TILE_K >= k);
 #else
     add_round(acc, room, to, true, round, n_segment);

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -14,6 +15,7 @@ from rpukit.errors import DeviceError, LaunchError
 _TOGETHER = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE of cuda.h
 _OVERLAP = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _MOST_STREAMS = 64
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
 class _Attribute(ctypes.Structure):
@@ -48,6 +50,32 @@ def library() -> Any:
             f"no tensor maps: {error}. They need a driver for CUDA 12 or later"
         ) from error
     return found
+
+
+def capture_number(stream: int) -> int:
+    """Number of the capture that a stream takes part in, unique in the process; 0 if unknown."""
+    ask = getattr(library(), "cuStreamGetCaptureInfo_v2", None)
+    if ask is None:
+        return 0
+    status, number = ctypes.c_int(), ctypes.c_uint64()
+    ask.argtypes = (ctypes.c_void_p,) * 6
+    code = ask(stream, ctypes.addressof(status), ctypes.addressof(number), None, None, None)
+    return 0 if code else number.value
+
+
+@contextmanager
+def allocating() -> Iterator[None]:
+    """Let this thread allocate memory while it captures a graph, whatever the mode of the capture.
+
+    Otherwise an allocation ends captures of all modes but "relaxed"; PyTorch's is "global".
+    """
+    exchange = library().cuThreadExchangeStreamCaptureMode
+    mode = ctypes.c_int(_RELAXED)
+    exchange(ctypes.byref(mode))  # which then holds the mode before
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
 
 
 def launcher(

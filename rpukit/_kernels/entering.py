@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 from rpukit import _device
 from rpukit._kernels.calls import exclusive
+from rpukit._kernels.replay import graph_may_allocate
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Class = TypeVar("_Class", bound=type)
@@ -92,7 +93,10 @@ def _names_device(function: Any) -> bool:
 
 
 def enters_arrays(function: _Function) -> _Function:
-    """Decorate a function: it runs with the device of its first CuPy array current."""
+    """Decorate a function: it runs with the device of its first CuPy array current.
+
+    It may allocate while a graph is captured, whatever the mode of the capture.
+    """
 
     @wraps(function)
     def entered(*args: Any, **kwargs: Any) -> Any:
@@ -100,7 +104,8 @@ def enters_arrays(function: _Function) -> _Function:
         if kind is not None:
             for a in (*args, *kwargs.values()):
                 if isinstance(a, kind):
-                    with _device.using(_device.device_of(a)):
+                    device = _device.device_of(a)
+                    with _device.using(device), graph_may_allocate(device):
                         return function(*args, **kwargs)
         return function(*args, **kwargs)
 

@@ -9,11 +9,12 @@ two calls be compared (`Replays`).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from rpukit import _device
-from rpukit._kernels import clock, launch, tune
+from rpukit._kernels import clock, driver, launch, tune
 from rpukit._kernels.arguments import pack
 from rpukit._kernels.launch import Launched
 
@@ -28,6 +29,12 @@ def keep_for_graph(*arrays: Any) -> None:
     here = {id(a): a for a in arrays if _device.is_cupy(a)}
     if here and _device.free_stream() is None:
         _graph_arrays.update(here)
+
+
+def graph_may_allocate(device: _device.Device) -> AbstractContextManager[None]:
+    """Let the calls of a block allocate, if the current stream is recording a graph."""
+    recording = device.kind == "gpu" and _device.free_stream() is None
+    return driver.allocating() if recording else nullcontext()
 
 
 class Replay:
@@ -51,7 +58,7 @@ class Replay:
         self._device = launches[0].device if launches else None
         on_gpu = self._device is not None
         self._several = on_gpu and _device.several_gpus()
-        self._on_current = on_gpu and any_stream
+        self.any_stream = on_gpu and any_stream
         self._stream = _device.current_stream() if on_gpu and not any_stream else None
         self._kept: list[Any] = []  # what kernels read or write at fixed addresses
         self._starts: list[Callable[[int], None]] = []
@@ -101,7 +108,11 @@ class Replay:
         """Launch with these numbers and addresses of arrays, in the order of `changing`."""
         for k, word in self._words:
             word[0] = values[k]
-        stream = _device.current_stream() if self._on_current else self._stream or 0
+        self.again()
+
+    def again(self) -> None:
+        """Launch with the numbers and addresses of the call before, at first of the recording."""
+        stream = _device.current_stream() if self.any_stream else self._stream or 0
         for start in self._starts:
             start(stream)
 

@@ -9,6 +9,8 @@ from typing import NamedTuple
 SEGMENT = 1024  # terms after which a chain of a product is restarted
 LONG_SEGMENT = 16384  # the same of analog tiles and of tiled training
 SPLITS = (1, 2, 4, 8)  # blocks that may share a tile: they make different segments
+IN_TURNS = 0  # a block makes one segment, and blocks add theirs to the result in turns
+AT_ONCE = -1  # a block makes one segment, and the last block adds all of them
 _SHARED, _SHARED_OF_BLOCK = 233472, 232448  # bytes of shared memory of a multiprocessor
 
 
@@ -28,6 +30,7 @@ class RealTile:
     copiers: int = 0  # threads that only copy, so that few results take the time of their chains
     held: tuple[int, int] | None = None  # depth and stages beside the sums of segments
     most: int = 16  # blocks a multiprocessor, for which it has registers
+    beside: int = 0  # blocks a multiprocessor, for which it gives up stages
 
     @property
     def name(self) -> str:
@@ -84,6 +87,8 @@ class RealTile:
             depth, stages = self.held or (depth, stages)
             limit -= self.rows * self.columns * size
         one = replace(self, depth=depth, stages=1).shared(trans_a, trans_b, size)
+        if self.beside and not room:
+            limit = min(limit, _SHARED // self.beside - 1024)
         least = 3 if self.copiers else 2
         return replace(self, depth=depth, stages=max(least, min(stages, limit // one)))
 
@@ -95,6 +100,8 @@ class RealTile:
 
     def room(self, n_segment: int, split: int, add: int) -> str:
         """Where the sums of segments are, see `fitted`."""
+        if split <= 0:
+            return ""
         if split > 1:
             return "beside" if n_segment > split else "place"
         return "beside" if n_segment > 1 and add == 0 and (self.held or self.copiers) else ""
@@ -118,7 +125,7 @@ FLOAT_TILES = (
 DOUBLE_TILES = (
     RealTile(128, 128, 32, 8, 8, 3, tensor=True, most=1),
     RealTile(128, 64, 16, 8, 8, 3, tensor=True, most=4),
-    RealTile(64, 64, 16, 4, 8, 4, tensor=True, most=4),
+    RealTile(64, 64, 16, 4, 8, 4, tensor=True, most=4, beside=3),
     RealTile(32, 32, 16, 2, 4, 6, tensor=True, held=(16, 5)),
     RealTile(64, 64, 16, 4, 4, 4, most=4),
     RealTile(32, 32, 16, 2, 2, 4, held=(16, 4)),
@@ -199,11 +206,19 @@ _DOUBLE_PACES = {
 # What blocks that share a tile add to segments of 1024 terms, as a part, by the bytes of an
 # element and their number.
 _SHARING = {
-    4: {1: 0.0, 2: 0.153, 4: 0.153, 8: 0.185},
-    8: {1: 0.0, 2: 0.181, 4: 0.197, 8: 0.278},
+    4: {1: 0.0, 2: 0.153, 4: 0.153, 8: 0.185, IN_TURNS: 0.08, AT_ONCE: 0.08},
+    8: {1: 0.0, 2: 0.181, 4: 0.197, 8: 0.278, IN_TURNS: 0.08, AT_ONCE: 0.08},
 }
+# Microseconds on an H200: of each turn that nothing hides, by the bytes of an element; of the last
+# block, which adds all segments.
+_TURN, _AT_ONCE = {4: 1.2, 8: 2.3}, 2.5
+_READ, _KEPT = 1e5, 2e6  # bytes a microsecond that the last block reads; that all blocks write
+_MOST_TURNS, _MOST_AT_ONCE = 256, 1 << 25  # segments of a sum; bytes of their results
+_NO_TURNS = ("128x128", "128x128 tensor")  # which lose by them
 # Part of an H200's multiprocessors that clusters of 4 and 8 blocks can fill.
 _CLUSTERED = {4: 0.93, 8: 0.91}
+
+WORDS = {IN_TURNS: "turns", AT_ONCE: "at once"}
 
 
 class Way(NamedTuple):
@@ -214,7 +229,7 @@ class Way(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.tile.name} / {self.split}"
+        return f"{self.tile.name} / {WORDS.get(self.split, self.split)}"
 
     def valid(self, n_batch: int) -> bool:
         """Whether the tile takes the batch: always."""
@@ -222,7 +237,7 @@ class Way(NamedTuple):
 
 
 _NEAR, _NEARLY = 4, 1.4  # ways that are timed; their time by the model, as a multiple of the least
-_TIMED = (10.0, 2e4)  # microseconds of a product: what a host can time, and in less than a second
+_TIMED = (7.0, 2e4)  # microseconds of a product: what a host can time, and in less than a second
 
 
 @cache
@@ -260,22 +275,37 @@ def ways(problem: Problem, tensor: bool, n_multi: int, most: int) -> list[Way]:
         Way(tile, split)
         for tile in (DOUBLE_TILES if size == 8 else FLOAT_TILES)
         if not (tile.across and problem.trans_b) and (tensor or not tile.tensor)
-        for split in SPLITS[: 1 + SPLITS.index(most)]
-        if split < 2 * problem.n_segment
-        and (split == 1 or tile.rows * tile.columns * size <= _MOST_SHARED)
-        and (not tile.copiers or split * tile.count(m, n) <= _FEW * n_multi)
+        for split in (*SPLITS[: 1 + SPLITS.index(most)], *(WORDS if most > 1 else ()))
+        if _parts(problem, split) < 2 * problem.n_segment
+        and (split < 2 or tile.rows * tile.columns * size <= _MOST_SHARED)
+        and (split > 0 or (1 < problem.n_segment <= _MOST_TURNS and tile.name not in _NO_TURNS))
+        and (
+            split != AT_ONCE or room_at_once(tile, m, n, problem.n_segment) * size <= _MOST_AT_ONCE
+        )
+        and (not tile.copiers or _parts(problem, split) * tile.count(m, n) <= _FEW * n_multi)
     ]
+
+
+def _parts(problem: Problem, split: int) -> int:
+    """Count the blocks that share a tile."""
+    return split if split > 0 else problem.n_segment
+
+
+def room_at_once(tile: RealTile, m: int, n: int, n_segment: int) -> int:
+    """Count the results of all segments."""
+    return tile.count(m, n) * tile.rows * tile.columns * n_segment
 
 
 def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> float:
     """Estimate the time of a product: blocks share a multiprocessor, in rounds."""
     m, n, k, size, trans_a, trans_b, whole, segment = problem
     pace = (_DOUBLE_PACES if size == 8 else _PACES)[tile.name]
-    each = -(-problem.n_segment // split)  # segments of a block
-    chain, mean = min(k, each * segment), k / min(split, problem.n_segment)
+    parts = _parts(problem, split)
+    each = -(-problem.n_segment // parts)  # segments of a block
+    chain, mean = min(k, each * segment), k / min(parts, problem.n_segment)
     together = tile.together(trans_a, trans_b, size, tile.room(problem.n_segment, split, 0))
     full = together * int(n_multi * _CLUSTERED.get(split, 1.0))  # blocks of a round
-    rounds, blocks = divmod(tile.count(m, n) * split, full)
+    rounds, blocks = divmod(tile.count(m, n) * parts, full)
     rest = -(-blocks // n_multi)
     time = rounds * max(pace.step * chain, together * pace.work * mean)
     if rest:
@@ -286,4 +316,10 @@ def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> 
     if problem.n_segment > 1 and split == 1:
         part += pace.long
     sharing = _SHARING[size][split] * min(1.0, SEGMENT / segment)  # once a segment
-    return pace.start + (part + sharing) * time
+    start = pace.start
+    if split == IN_TURNS:  # of the blocks that end together
+        start += _TURN[size] * min(problem.n_segment, 1 + full / tile.count(m, n))
+    if split == AT_ONCE:
+        last = problem.n_segment * tile.rows * tile.columns * size
+        start += _AT_ONCE + last / _READ + last * tile.count(m, n) / _KEPT
+    return start + (part + sharing) * time

@@ -35,41 +35,57 @@ class Known(NamedTuple):
 
 def key_of(a: Array, b: Array, trans_a: bool, trans_b: bool, dtype: Any) -> Key:
     """Key of a call of two CuPy arrays."""
-    words = (a.data.ptr, a.shape, a.strides, a.dtype, b.data.ptr, b.shape, b.strides, b.dtype)
+    at, bt = a.data, b.data
     # An address that one GPU has freed may be another's.
-    return (*words, trans_a, trans_b, dtype, a.data.device_id, b.data.device_id)
+    left = at.ptr, at.device_id, a.shape, a.strides, a.dtype
+    right = bt.ptr, bt.device_id, b.shape, b.strides, b.dtype
+    return left, right, trans_a, trans_b, dtype
 
 
 def run(key: Key, out: Array | None) -> Array | None:
-    """Replay the recorded call of a key and return its result; None if that is impossible."""
+    """Replay the recorded call of a key and return its result; None if that is impossible.
+
+    ``out``: a CuPy array.
+    """
     known = _known.get(key)
     if known is None or known.n_change != tune.n_changes() or is_recording():
         return None
-    if not _device.is_current(known.device):
+    if _device.several_gpus() and not _device.is_current(known.device):
         with _device.using(known.device):
             return run(key, out)
     if out is None:
         out = _device.cupy_array_class()(known.shape, known.dtype)  # type: ignore[misc]
-    elif out.shape != known.shape or out.dtype != known.dtype or not out.flags.c_contiguous:
+    elif out.shape != known.shape or out.dtype != known.dtype or not out._c_contiguous:
         return None
-    if _device.device_of(out) != known.device:
+    place = out.data
+    replay = known.replays.get(place.ptr)
+    if replay is None or place.device_id != known.device.index:
         return None
-    replay = known.replays.get(out.data.ptr)
-    if replay is None:
+    if not (replay.any_stream or replay.valid()):
         return None
-    replay(key[0], key[4], out.data.ptr)
+    replay.again()  # the addresses are the same
     return out
 
 
 def keep(key: Key, launches: Sequence[Launched], a: Array, b: Array, out: Array) -> None:
-    """Keep the launches of a call that used no other memory than its arrays."""
+    """Keep the launches of a call that used no other memory than its arrays.
+
+    Or besides them the memory of `_turns`: then they stay on their stream.
+    """
+    waits = False
     places: dict[int, list[tuple[int, int]]] = {x.data.ptr: [] for x in (a, b, out)}
     for i, one in enumerate(launches):
         for j, value in enumerate(one.args):
             if _device.is_cupy(value):
-                if value.data.ptr not in places:
+                if value.data.ptr in places:
+                    places[value.data.ptr].append((i, j))
+                elif (
+                    one.parameters[j].name in ("turns", "segments")
+                    and _device.free_stream() is not None
+                ):
+                    waits = True
+                else:
                     return
-                places[value.data.ptr].append((i, j))
     known = _known.get(key)
     if known is None or known.n_change != tune.n_changes():
         if len(_known) >= _MOST:
@@ -80,4 +96,4 @@ def keep(key: Key, launches: Sequence[Launched], a: Array, b: Array, out: Array)
         known.replays.clear()
     changing = [places[x.data.ptr] for x in (a, b, out)]
     ready = [one._replace(early=tensor.begins_early(one)) for one in launches]
-    known.replays[out.data.ptr] = Replay(ready, changing, any_stream=True)
+    known.replays[out.data.ptr] = Replay(ready, changing, any_stream=not waits)

@@ -11,6 +11,7 @@ from rpukit import _device
 from rpukit._checks import any_type, flag
 from rpukit._kernels.entering import enters_arrays
 from rpukit._kernels.launch import recording
+from rpukit._kernels.replay import graph_may_allocate
 from rpukit.errors import DTypeError, ShapeError
 from rpukit.gemm import _replays, real, tensor
 from rpukit.gemm.formats import TENSOR, arithmetic, format_of
@@ -71,8 +72,9 @@ def det_gemm(
     dtype('float16')
     """
     key, on_gpu = None, _device.cupy_array_class()
-    if a.__class__ is on_gpu and b.__class__ is on_gpu and (out is None or out_dtype is None):
-        dtype = out_dtype if out is None else getattr(out, "dtype", None)
+    into_known = out is None or (out_dtype is None and out.__class__ is on_gpu)
+    if a.__class__ is on_gpu and b.__class__ is on_gpu and into_known:
+        dtype = out_dtype if out is None else out.dtype
         key = _replays.key_of(a, b, trans_a, trans_b, dtype)
         made = _replays.run(key, out)
         if made is not None:
@@ -85,7 +87,7 @@ def det_gemm(
     _device.namespace(a, b, out)  # refuses mixed devices
     device = _device.device_of(a)
     is_tensor = _check_types(a, b, device)
-    with _device.using(device):
+    with _device.using(device), graph_may_allocate(device):
         out = _result(a, b, out, (m, n), out_dtype, is_tensor, device)
         if 0 in (m, n, k):
             out.fill(0)

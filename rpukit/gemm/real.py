@@ -18,7 +18,18 @@ from rpukit._kernels.launch import compile_together, recording
 from rpukit._kernels.replay import Replay, keep_for_graph
 from rpukit._kernels.tensor_map import ALIGNMENT
 from rpukit._workers import run_rows, work_grain
-from rpukit.gemm._real_tiles import SEGMENT, SPLITS, Problem, RealTile, Way, candidates, pick
+from rpukit.gemm import _turns
+from rpukit.gemm._real_tiles import (
+    AT_ONCE,
+    SEGMENT,
+    SPLITS,
+    Problem,
+    RealTile,
+    Way,
+    candidates,
+    pick,
+    room_at_once,
+)
 from rpukit.gemm._tiles import has_warpgroups
 
 Array = Any
@@ -41,10 +52,10 @@ def product(
 ) -> None:
     """Multiply into `out`, which is C-contiguous; see `rpukit.gemm.det_gemm`.
 
-    ``tile`` and ``split``, the number of blocks that share a tile, are chosen by default. It can
-    also continue from the contents of `out`. With ``add=1`` that holds sums of whole segments,
-    and with ``add=2`` chains of a segment that ends with these factors or later. Only on kernels:
-    with ``add=3`` they add `alpha` times a product of one segment to it.
+    ``tile`` and ``split``, the number of blocks that share a tile, `IN_TURNS` or `AT_ONCE`, are
+    chosen by default. It can also continue from the contents of `out`. With ``add=1`` that holds
+    sums of whole segments, and with ``add=2`` chains of a segment that ends with these factors or
+    later. Only on kernels: with ``add=3`` they add `alpha` times a product of one segment to it.
     """
     m, n = out.shape
     k = a.shape[0] if trans_a else a.shape[1]
@@ -135,10 +146,18 @@ class Start:
     block: tuple[int]
     shared: int
     sizes: tuple[int, ...]
+    turns: int = 0  # numbers by which blocks wait for each other
+    segments: int = 0  # results of segments that are in memory
 
     def run(self, a: Array, b: Array, out: Array) -> None:
         """Launch."""
-        self.variant.launch(self.grid, self.block, (*self.sizes, a, b, out), self.shared)
+        turns = segments = None
+        if self.turns:
+            device = _device.device_of(out)
+            turns = _turns.zeros(self.turns, device)
+            segments = _turns.room(self.segments, out.dtype, device) if self.segments else None
+        args = (*self.sizes, a, b, out, turns, segments)
+        self.variant.launch(self.grid, self.block, args, self.shared)
 
 
 def start(
@@ -161,30 +180,35 @@ def start(
     `vector`; ``limit``: bytes of shared memory; the others: see `product`.
     """
     m, n, k = shape
-    room = tile.room(-(-k // segment), split, add)
+    n_segment = -(-k // segment)
+    room = tile.room(n_segment, split, add)
     fitted = tile.fitted(trans_a, trans_b, size, limit, room)
     if fitted.shared(trans_a, trans_b, size, room) > limit:
         split, room = 1, ""
         fitted = tile.fitted(trans_a, trans_b, size, limit)
+    turns = split <= 0
     macros = {
         "REAL": "double" if size == 8 else "float",
         "TRANS_A": int(trans_a),
         "TRANS_B": int(trans_b),
         "VEC_A": vectors[0],
         "VEC_B": vectors[1],
-        "VEC_C": vectors[2] if split == 1 and vectors[2] * size == ALIGNMENT else 1,
+        "VEC_C": vectors[2] if split < 2 and vectors[2] * size == ALIGNMENT else 1,
         **fitted.macros,
         "ROOM": int(room == "beside"),
-        "CLUSTER": split,
+        "CLUSTER": max(1, split),
+        "TURNS": 1 - split if turns else 0,
         "ADD": add,
         **({"ALPHA": alpha.hex()} if add == 3 else {}),
     }
     return Start(
         _DET_GEMM.variant(macros),
-        (split * tile.count(m, n),),
+        ((n_segment if turns else split) * tile.count(m, n),),
         (tile.threads,),
         fitted.shared(trans_a, trans_b, size, room),
         (m, n, k, segment),
+        1 + tile.count(m, n) * (tile.threads - tile.copiers) // 32 if turns else 0,
+        room_at_once(tile, m, n, n_segment) if split == AT_ONCE else 0,
     )
 
 

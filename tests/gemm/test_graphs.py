@@ -5,7 +5,7 @@ import pytest
 
 import rpukit as rk
 from rpukit._kernels.launch import recording
-from rpukit.gemm import lines, logprob, real
+from rpukit.gemm import _real_tiles, lines, logprob, real
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import words
 
@@ -76,3 +76,58 @@ def test_a_graph_survives_other_arrays(k, step):
         stream.synchronize()
     assert_same_bits(out, expected)
     assert all(bool((x == 7).all()) for x in others)
+
+
+@pytest.mark.gpu
+def test_a_capture_of_any_mode_may_allocate():
+    """Copies of ragged factors need memory, which the usual mode of other libraries forbids."""
+    import cupy
+
+    a, b = (cupy.asarray(words((n, 1001), "float16", n, 0.1)) for n in (1000, 901))
+    expected = rk.det_gemm(a, b, trans_b=True).get()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        outs = [cupy.empty((1000, 901), np.float16) for _ in range(3)]
+        rk.det_gemm(a, b, trans_b=True, out=outs[0])
+        stream.synchronize()
+        cupy.get_default_memory_pool().free_all_blocks()
+        stream.begin_capture(cupy.cuda.runtime.streamCaptureModeGlobal)
+        for out in outs:
+            rk.det_gemm(a, b, trans_b=True, out=out)
+        graph = stream.end_capture()
+        graph.launch(stream)
+        stream.synchronize()
+    for out in outs:
+        assert_same_bits(out, expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("split", [_real_tiles.IN_TURNS, _real_tiles.AT_ONCE])
+def test_blocks_in_turns_in_graphs_and_repeated_calls(monkeypatch, split):
+    """Graphs, and each stream's repeated calls, have numbers of turns of their own."""
+    import cupy
+
+    rng = np.random.default_rng(5)
+    x, y = rng.standard_normal((100, 5000)), rng.standard_normal((5000, 70))
+    expected = rk.det_gemm(x, y)
+    way = _real_tiles.Way(_real_tiles.DOUBLE_TILES[3], split)
+    monkeypatch.setattr(real, "_choose", lambda *_: way)
+    a, b, out = cupy.asarray(x), cupy.asarray(y), cupy.empty((100, 70))
+    cupy.cuda.Device().synchronize()
+    for _ in range(2):
+        with cupy.cuda.Stream(non_blocking=True) as stream:
+            for _ in range(3):
+                out.fill(0)
+                rk.det_gemm(a, b, out=out)
+                assert_same_bits(out, expected)
+            stream.begin_capture()
+            for _ in range(2):
+                rk.det_gemm(a, b, out=out)
+            graph = stream.end_capture()
+            for _ in range(2):
+                out.fill(0)
+                graph.launch(stream)
+                rk.det_gemm(a, b, out=out)
+                graph.launch(stream)
+                assert_same_bits(out, expected)
+            stream.synchronize()

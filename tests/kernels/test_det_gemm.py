@@ -6,9 +6,10 @@ import pytest
 import rpukit as rk
 from rpukit import _workers
 from rpukit._kernels import tune
+from rpukit._kernels.launch import recording
 from rpukit.errors import DTypeError, ShapeError
 from rpukit.gemm import _real_tiles, real
-from rpukit.gemm._real_tiles import DOUBLE_TILES, FLOAT_TILES
+from rpukit.gemm._real_tiles import AT_ONCE, DOUBLE_TILES, FLOAT_TILES, IN_TURNS
 from rpukit.testing import assert_same_bits, on_cpu
 
 SIZES = [
@@ -141,6 +142,37 @@ def test_blocks_that_share_a_sum(tile, split, k):
     layouts = ((False, True), (True, False))
     number = SPLIT.index((tile, split, k))
     compare(tile, (tile.rows + 1, 5, k), [layouts[number % 2]], split, orders=(0, 1, 7))
+
+
+TURNS = (  # tile, terms
+    (FLOAT_TILES[4], 2 * 1024 + 3),
+    (FLOAT_TILES[9], 5 * 1024),
+    (DOUBLE_TILES[3], 3 * 1024 + 70),
+    (DOUBLE_TILES[8], 900),  # one segment
+)
+
+
+@pytest.mark.parametrize("split", [IN_TURNS, AT_ONCE])
+@pytest.mark.parametrize(("tile", "k"), TURNS)
+def test_blocks_that_add_a_segment_each(tile, k, split):
+    """The blocks of a tile begin in any order, and count as they begin, or as they end."""
+    layouts = ((False, True), (True, False))
+    size = (tile.rows + 1, tile.columns + 3, k)
+    compare(tile, size, [layouts[k % 2]], split, orders=(0, 1, 7))
+
+
+@pytest.mark.parametrize("split", [IN_TURNS, AT_ONCE])
+def test_blocks_in_turns_continue_sums(split):
+    """Segments are added to what the result holds, and the numbers of turns are 0 again."""
+    a, b = matrices(3, 20, 2100, np.float32)
+    start, tile = np.full((3, 20), 0.5, np.float32), FLOAT_TILES[8]
+    expected, got = start.copy(), start.copy()
+    real.product(a, b, expected, False, False, add=1)
+    with on_cpu(), recording() as launches:
+        real.product(a, b, got, False, False, tile, split=split, add=1)
+    assert_same_bits(got, expected)
+    (launch,) = launches
+    assert not launch.args[-2].any()
 
 
 @pytest.mark.parametrize("tile", [FLOAT_TILES[4], DOUBLE_TILES[2], TILES[-1]])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rpukit._kernels import launch, tune
-from rpukit._kernels.replay import Replays
+from rpukit._kernels.replay import Replay, Replays
 from rpukit.testing import assert_same_bits
 from tests.machinery.test_launch import KERNEL, arguments_for, xp  # noqa: F401
 
@@ -47,6 +47,21 @@ def test_later_calls_are_launched_alone(xp):  # noqa: F811
     for k in range(3):
         assert_same_bits(twice(X, 2.0, k), expected(X, 2.0, k))
     assert twice.n_call == 4
+
+
+def test_again_with_the_numbers_before(xp):  # noqa: F811
+    x, y = xp.asarray(X), xp.zeros(10, np.float32)
+    numbers = {"a": 2.0, "first": 1, "big": 0, "wide": 0, "small": 4}
+    with launch.recording() as launches:
+        KERNEL.launch((1,), (32,), arguments_for(xp, x=x, y=y, **numbers))
+    replay = Replay.by_name(launches, ("a",))
+    for given in ((), (0.5,)):
+        if given:
+            replay(*given)
+        y[:] = 0
+        replay.again()
+        a = np.float32(given[0] if given else 2.0)
+        assert_same_bits(y.get() if hasattr(y, "get") else y, a * X + np.float32(5))
 
 
 def test_numbers_that_were_not_named_must_stay(xp):  # noqa: F811

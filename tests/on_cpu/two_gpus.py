@@ -7,7 +7,7 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -114,6 +114,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
         patch.setattr(launch.Variant, "_make_gpu_check", check)
         patch.setattr(launch.Variant, "_load", load)
         patch.setattr(driver, "launcher", _launcher)
+        patch.setattr(driver, "allocating", nullcontext)
+        patch.setattr(driver, "capture_number", lambda stream: 0)
         patch.setattr(tensor_map, "_encode", encode)
         # ``rk.check()`` of a later test does not see tiles that a failure keeps alive.
         patch.setattr(deferred_errors, "_guards", weakref.WeakSet())

@@ -27,6 +27,27 @@ def gemm(m, n, k, dtype, seed, **trans):
     return run
 
 
+def gemm_in_turns(m, n, k, dtype, tile, seed, split="IN_TURNS"):
+    """A block makes each segment, and adds it in its turn, or the last one adds all."""
+
+    def run(device):
+        from rpukit.gemm import _real_tiles, real
+
+        s = rk.Stream.from_seed(seed)
+        a, b = (
+            put(elementwise.random_fill(s.child(c), shape).astype(dtype) / 3, device)
+            for c, shape in enumerate(((m, k), (n, k)))
+        )
+        tiles = _real_tiles.DOUBLE_TILES if dtype == "f8" else _real_tiles.FLOAT_TILES
+        (found,) = (t for t in tiles if t.name == tile)
+        out = _device.zeros((m, n), np.dtype(dtype), _device.device_of(a))
+        for add in (0, 1):
+            real.product(a, b, out, False, True, found, split=getattr(_real_tiles, split), add=add)
+        return [out]
+
+    return run
+
+
 def by_warpgroups(a, b, trans):
     """The product, unrounded and rounded, by no tile with warps that copy."""
     from rpukit.gemm import tensor
@@ -162,4 +183,13 @@ def cases() -> Iterator[tuple[str, Case]]:
                 run = gemm(m, n, k, dtype, 11, trans_a=trans_a, trans_b=trans_b)
                 name = f"{dtype}-{m}x{n}x{k}{'-ta' * trans_a}{'-tb' * trans_b}"
                 yield "det_gemm", Case(name, run, small=k < 1000)
+    for dtype, tile in (("f4", "32x32"), ("f4", "8x32 few"), ("f8", "32x32 tensor")):
+        name = f"{dtype}-turns-{tile}"
+        yield "det_gemm", Case(name, gemm_in_turns(40, 37, 3079, dtype, tile, 37))
+    for dtype, tile in (("f4", "8x64"), ("f4", "4x16 few"), ("f8", "32x32 tensor few")):
+        name, run = (
+            f"{dtype}-at-once-{tile}",
+            gemm_in_turns(40, 37, 3079, dtype, tile, 37, "AT_ONCE"),
+        )
+        yield "det_gemm", Case(name, run)
     yield from tensor_gemms()

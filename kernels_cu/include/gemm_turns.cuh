@@ -1,0 +1,105 @@
+// Segments of det_gemm.cu's sums by blocks that are not in a cluster. Uses its macros.
+#pragma once
+#include "rk_shared.cuh"
+
+// How blocks share a tile: `parts` of them, of which this one makes segment `rank` and each parts-th after that. With TURNS each
+// block makes one segment. Its warps add it to c when those before are there; or with TURNS 2 they leave it in `made`, and the last
+// warp adds all. `turns` is 0 before and after a launch: the number of blocks that have begun, then for each warp of a tile how
+// many segments are in its results, or in `made`.
+struct Sharing {
+    int parts, rank;
+    u32 *turn;
+    REAL *made;  // results of a segment, of all segments of the tile
+    __device__ __forceinline__ Sharing(int n_segment, int first, int tile, u32 *turns, REAL *segments)
+        : parts(TURNS ? n_segment : CLUSTER), rank(first) {
+        turn = turns + 1 + (u64)tile * (THREADS / 32) + threadIdx.x / 32;
+        made = segments + (u64)tile * n_segment * (TILE_M * TILE_N) + threadIdx.x;
+    }
+    // Number of this block. With TURNS 1 blocks are numbered as they begin, so that those which a block waits for have begun.
+    static __device__ __forceinline__ int begin(void *room, u32 *turns) {
+        if (TURNS != 1) return blockIdx.x;
+        u32 *number = (u32 *)room;
+        if (threadIdx.x == 0) {
+            *number = atomicAdd(turns, 1u);
+            if (*number == gridDim.x - 1) *turns = 0;
+        }
+        __syncthreads();
+        u32 mine = *number;
+        __syncthreads();
+        return mine;
+    }
+    // Wait until `number` segments are in the results of this warp. On a CPU, where blocks run one after the other, they are.
+    __device__ __forceinline__ void wait(u32 number) const {
+#ifdef RK_ON_CPU
+        while (*turn != number) rk_yield();
+#else
+        u32 there;
+        do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(turn) : "memory");
+        while (there != number);
+        __syncwarp();
+#endif
+    }
+    // Say that `number` segments are in the results of this warp.
+    __device__ __forceinline__ void pass(u32 number) const {
+        __syncwarp();  // the release below is of what all lanes wrote
+        if (threadIdx.x % 32 == 0) {
+#ifdef RK_ON_CPU
+            *turn = number;
+#else
+            asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(turn), "r"(number) : "memory");
+#endif
+        }
+    }
+    // Leave the results of a segment.
+    __device__ __forceinline__ void put(const REAL (&acc)[RM][RN], int number) const {
+#pragma unroll
+        for (int x = 0; x < RM * RN; ++x) made[(u64)number * (TILE_M * TILE_N) + x * THREADS] = acc[x / RN][x % RN];
+    }
+    // Whether all segments have been left by this warp's lanes, in this block and others.
+    __device__ __forceinline__ bool last() const {
+        u32 before = 0;
+        __syncwarp();  // the release below is of what all lanes wrote
+        if (threadIdx.x % 32 == 0) {
+#ifdef RK_ON_CPU
+            before = (*turn)++;
+#else
+            asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(turn) : "memory");
+#endif
+            if (before == parts - 1u) *turn = 0;
+        }
+        return __shfl_sync(~0u, before, 0) == parts - 1u;
+    }
+    // The sums of all segments, left to right; `begin` gives what a sum begins with.
+    template <class Begin> __device__ __forceinline__ void sum(REAL (&acc)[RM][RN], Begin begin) const {
+        constexpr int batch = RM * RN < 8 ? RM * RN : 8, deep = 32 / batch;  // loads on their way: results, segments
+#pragma unroll
+        for (int x0 = 0; x0 < RM * RN; x0 += batch) {
+            REAL v[batch];
+#pragma unroll
+            for (int x = 0; x < batch; ++x) v[x] = begin(x0 + x, load(0, x0 + x));
+#pragma unroll 1
+            for (int number = 1; number < parts; number += deep) {
+                REAL more[deep][batch];
+#pragma unroll
+                for (int y = 0; y < deep; ++y)
+#pragma unroll
+                    for (int x = 0; x < batch; ++x) more[y][x] = load(min(number + y, parts - 1), x0 + x);
+#pragma unroll
+                for (int y = 0; y < deep; ++y)
+#pragma unroll
+                    for (int x = 0; x < batch; ++x) v[x] = number + y < parts ? v[x] + more[y][x] : v[x];
+            }
+#pragma unroll
+            for (int x = 0; x < batch; ++x) acc[(x0 + x) / RN][(x0 + x) % RN] = v[x];
+        }
+    }
+    // Result x of a segment, from L2.
+    __device__ __forceinline__ REAL load(int number, int x) const {
+        const REAL *at = made + (u64)number * (TILE_M * TILE_N) + x * THREADS;
+#ifdef RK_ON_CPU
+        return *at;
+#else
+        return __ldcg(at);
+#endif
+    }
+};
