@@ -13,7 +13,7 @@
 // Grid: (n_tile, parts), blocks of 8 warps; a block has its part of the values, the lanes of a warp are the nodes of a tile. A
 // block lists the steps of its values among the next SCAN; warp w takes those whose value is w of 8, TOGETHER at a time. Where
 // there are many steps the chains of a block's values lie in shared memory meanwhile.
-// Macro: REAL.
+// Macros: REAL, FLOWS_AHEAD, TOTALS_AHEAD (0: do not ask for them early).
 // mirror: rpukit/circuits/_mirror/learning.py::leaf_flow
 // op: rpukit.circuits.ops.layers.leaf_flow
 // bits: exact

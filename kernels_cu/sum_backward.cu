@@ -11,7 +11,7 @@
 //
 // Grid: n_tile * (samples / SAMPLES), tiles first; blocks as in circuit_mix.cuh or circuit_tiles.cuh. Order: parents by group, ascending, nodes of each in
 // segments. A sum that is 0 or subnormal is made again with the largest lift that has a weight.
-// Macros: REAL, WIDTH, LIFT, TREE, SHARED, VEC, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32); STAGED, ROWS, COLUMNS.
+// Macros: VALUES_AHEAD (0: do not ask for values early), REAL, WIDTH, LIFT, TREE, SHARED, VEC, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32); STAGED, ROWS, COLUMNS.
 // mirror: rpukit/circuits/_mirror/layers.py::sum_backward
 // op: rpukit.circuits.ops.layers.sum_backward
 // bits: exact

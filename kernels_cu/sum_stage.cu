@@ -8,7 +8,7 @@
 //
 // Grid: (n_segment, samples / 32), blocks of WARPS warps, each of which has 32 / WARPS samples at a time; a block turns what it
 // made, so that samples lie side by side. A maximum has no order.
-// Macros: REAL, WIDTH, LIFT, WARPS.
+// Macros: REAL, WIDTH, LIFT, WARPS, VALUES_AHEAD (0: do not ask for values early).
 // mirror: rpukit/circuits/_mirror/layers.py::sum_stage
 // op: rpukit.circuits.ops.sum_launch.sum_stage
 // bits: exact

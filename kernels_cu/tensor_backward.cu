@@ -9,7 +9,7 @@
 // sum); nodes of each in steps of 16, ascending, one accumulator. A sum that is 0 or subnormal is made again in float32, as in
 // sum_backward.cu.
 // SPLIT: as in tensor_forward.cu.
-// Macros: SPLIT, WIDTH, LIFT, TREE, SHARED (as in sum_backward.cu), BI, BJ, WI, WJ, ST (as in det_gemm_mma.cu).
+// Macros: VALUES_AHEAD (0: do not ask for values early), SPLIT, WIDTH, LIFT, TREE, SHARED (as in sum_backward.cu), BI, BJ, WI, WJ, ST (as in det_gemm_mma.cu).
 // mirror: rpukit/circuits/_mirror/tensor.py::tensor_backward
 // op: rpukit.circuits.ops.sum_tensor_core.tensor_backward
 // bits: arch-exact

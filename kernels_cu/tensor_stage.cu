@@ -10,7 +10,7 @@
 //   KEEP: the numbers themselves go to kept (n_sample, kept_line) too, of a list from column kept_at on
 //
 // Grid: (n_list, samples), 128 threads or TEAM; TEAM threads have a sample's list, pairs of neighbours each. A maximum has no order.
-// Macros: WIDTH, LIFT, SPLIT, KEEP, TEAM (32, or more for long lists), HELD (values of a thread in registers, even).
+// Macros: VALUES_AHEAD (0: do not ask for values early), WIDTH, LIFT, SPLIT, KEEP, TEAM (32, or more for long lists), HELD (values of a thread in registers, even).
 // mirror: rpukit/circuits/_mirror/tensor.py::tensor_stage
 // op: rpukit.circuits.ops.sum_tensor_core.tensor_stage
 // bits: exact
