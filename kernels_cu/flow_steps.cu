@@ -11,12 +11,14 @@
 //   use_up (n_use) int: columns of `up`
 //   SPLIT: up and child are words of 16 bits, the high ones of a sample, then its low ones: of a wide step the halves of the
 //   exponents' bits, else pairs of bfloat16
+//   LIFTED: with WIDTH, of float; `up` and the largest lifts, top (n_sample, n_use) float, are there from tensor_stage.cu; what
+//   wide steps have instead is put here
 //   lift (n_sample, n_row) double, up (n_sample, n_up), child (n_sample, n_x) REAL; elements: each layer's (n_sample, use_width), one after the
 //   other, double; wide (n_sample, n_use) int
 //
 // Grid: (n_use, samples / FEW or less), N_THREAD threads. A thread keeps HELD lifts and children of a sample in registers; of larger uses the
 // others are read again. A maximum has no order.
-// Macros: REAL, WIDTH, FEW, N_THREAD, HELD, SPLIT, WORD (the type of up and child: u16 with SPLIT, else REAL).
+// Macros: REAL, WIDTH, FEW, N_THREAD, HELD, SPLIT, LIFTED, WORD (the type of up and child: u16 with SPLIT, else REAL).
 // mirror: rpukit/circuits/_mirror/learning.py::flow_steps
 // op: rpukit.circuits.ops.counts.flow_steps
 // bits: exact
@@ -26,6 +28,8 @@
 // check: WIDTH=2 FEW=2
 // check: WIDTH=2 FEW=2 HELD=2
 // check: WIDTH=2 HELD=4 N_THREAD=256 SPLIT=1 WORD=u16
+// check: WIDTH=2 HELD=4 N_THREAD=256 SPLIT=1 WORD=u16 LIFTED=1
+// check: WIDTH=2 FEW=2 LIFTED=1
 // source: docs/semantics/circuits.md, sections 3 and 6.
 #include "circuit_rows.cuh"
 #include "circuit_split.cuh"
@@ -40,6 +44,9 @@
 #define THREADS N_THREAD
 #ifndef HELD
 #define HELD 1
+#endif
+#ifndef LIFTED
+#define LIFTED 0
 #endif
 #define WIDE ((REAL)60)
 
@@ -74,8 +81,8 @@ __device__ __forceinline__ void share(Largest &m, Largest *found) {
 extern "C" __global__ void __launch_bounds__(THREADS)
 flow_steps(int n_sample, int n_use, int n_row, i64 n_up, i64 n_x, const int *use_row, const int *use_up, const int *use_size, const i64 *use_child,
            const int *use_count, const i64 *use_base, const int *use_width, const i64 *use_x, const int *children,
-           const int *child_rows, const double *values, const REAL *flows, const double *lift, const double *elements, WORD *up,
-           WORD *child, int *wide) {
+           const int *child_rows, const double *values, const REAL *flows, const double *lift, const double *elements, const float *top,
+           WORD *up, WORD *child, int *wide) {
     __shared__ Largest found[THREADS / 32];
     int u = blockIdx.x, size = use_size[u], count = use_count[u], row = use_row[u], own = threadIdx.x;
     i64 first = use_child[u], x = use_x[u];
@@ -95,13 +102,16 @@ flow_steps(int n_sample, int n_use, int n_row, i64 n_up, i64 n_x, const int *use
         Largest m;
         double own_lift[HELD][FEW], own_child[HELD][FEW];  // the first pieces, which are used twice
 #pragma unroll
-        for (int f = 0; f < FEW; ++f) line[f] = min(b0 + f, n_sample - 1), m.lift[f] = m.child[f] = NOTHING;
+        for (int f = 0; f < FEW; ++f) {
+            line[f] = min(b0 + f, n_sample - 1), m.child[f] = NOTHING;
+            m.lift[f] = LIFTED ? (REAL)top[(u64)line[f] * n_use + u] : NOTHING;
+        }
 #pragma unroll
         for (int h = 0; h < HELD; ++h) {
             int k = own + h * THREADS;
 #pragma unroll
             for (int f = 0; f < FEW; ++f) {
-                own_lift[h][f] = k < size ? above(line[f], k) : IMPOSSIBLE;
+                own_lift[h][f] = !LIFTED && k < size ? above(line[f], k) : IMPOSSIBLE;
                 own_child[h][f] = k < count ? below(line[f], k) : IMPOSSIBLE;
             }
         }
@@ -112,7 +122,7 @@ flow_steps(int n_sample, int n_use, int n_row, i64 n_up, i64 n_x, const int *use
             m.child[f] = rk_max(m.child[f], reference_of(own_child[z / FEW][f]));
         }
 #pragma unroll 1
-        for (int k = own + HELD * THREADS; k < size; k += THREADS)
+        for (int k = own + HELD * THREADS; !LIFTED && k < size; k += THREADS)
 #pragma unroll
             for (int f = 0; f < FEW; ++f) m.lift[f] = rk_max(m.lift[f], reference_of(above(line[f], k)));
 #pragma unroll 1
@@ -133,11 +143,11 @@ flow_steps(int n_sample, int n_use, int n_row, i64 n_up, i64 n_x, const int *use
 #pragma unroll
             for (int h = 0; h < HELD; ++h) {
                 int k = own + h * THREADS;
-                if (k < size) put(up_line + k, n_up, own_lift[h][f] - shift);
+                if (!LIFTED && k < size) put(up_line + k, n_up, own_lift[h][f] - shift);
                 if (k < count) put(child_line + k, n_x, own_child[h][f] + shift);
             }
 #pragma unroll 1
-            for (int k = own + HELD * THREADS; k < size; k += THREADS) put(up_line + k, n_up, above(b, k) - shift);
+            for (int k = LIFTED ? far ? own : size : own + HELD * THREADS; k < size; k += THREADS) put(up_line + k, n_up, above(b, k) - shift);
 #pragma unroll 1
             for (int k = own + HELD * THREADS; k < count; k += THREADS) put(child_line + k, n_x, below(b, k) + shift);
         }

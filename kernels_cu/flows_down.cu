@@ -10,7 +10,8 @@
 //
 // Grid: as many blocks as find room at once, or fewer; the parts of a layer, (tile, SAMPLES samples), tiles first, go to the
 // blocks in turn. A part is that of circuit_mix.cuh. While a block waits, it reads the description of its next part.
-// Macros: REAL, WIDTH, VEC, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32).
+// ALONE: each layer is one tile; a block has the same samples in all layers.
+// Macros: REAL, WIDTH, ALONE, VEC, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32).
 // mirror: rpukit/circuits/_mirror/passes.py::flows_down
 // op: rpukit.circuits.ops.small_batch.flows_down
 // bits: exact
@@ -18,6 +19,8 @@
 // check: WIDTH=2 OUTPUTS=8 VEC=4
 // check: WIDTH=2 OUTPUTS=16 SAMPLES=16 VEC=4
 // check: REAL=double SAMPLES=4
+// check: WIDTH=2 OUTPUTS=64 LANES=1 ALONE=1 VEC=4
+// check: REAL=double OUTPUTS=32 LANES=1 ALONE=1
 // source: docs/semantics/circuits.md, section 2.
 #ifndef WIDTH
 #define WIDTH 1

@@ -10,7 +10,9 @@
 //
 // Grid: (leaves / 256, samples / FEW or less), one thread a leaf; with HELD (leaves / 32, ...): a block of 8 warps loads 32
 // tables of up to so many values into shared memory, and a warp has the leaves of a sample.
-// Macros: REAL, FEW, HELD.
+// PART: leaves share long tables; a block loads so many values of up to 32 tables, and a warp puts those that steps (sample, use)
+// ask for. Grid: (n_tile, parts of the tables). use_first (n_node + 1) i64, use_row, tile_first, tile_size int: as in leaf_flow.cu.
+// Macros: REAL, FEW, HELD, PART.
 // mirror: rpukit/circuits/_mirror/leaves.py::leaf_forward
 // op: rpukit.circuits.ops.layers.leaf_forward
 // bits: exact
@@ -18,12 +20,16 @@
 // check: REAL=double
 // check: FEW=4
 // check: FEW=4 HELD=256
+// check: FEW=4 PART=256
 // source: docs/semantics/circuits.md, section 1.
 #include "circuit_rows.cuh"
 #include "rk_special64.cuh"
 
 #ifndef HELD
 #define HELD 0
+#endif
+#ifndef PART
+#define PART 0
 #endif
 #define HALF_LOG_2PI ((REAL)0.9189385332046727)
 
@@ -44,8 +50,54 @@ __device__ __forceinline__ REAL of_code(int x, int size, const REAL *own) {
 
 extern "C" __global__ void __launch_bounds__(256)
 leaf_forward(int n_sample, int n_leaf, int n_variable, int n_row, const int *kinds, const int *variable, const i64 *place,
-             const int *sizes, const int *codes, const REAL *numbers, const REAL *table, const REAL *parameters, double *values) {
-#if HELD
+             const int *sizes, const int *codes, const REAL *numbers, const REAL *table, const REAL *parameters,
+             const i64 *use_first, const int *use_row, const int *tile_first, const int *tile_size, double *values) {
+#if PART
+    constexpr int STRIDE = 33, LOADS = PART / 32;  // values of a node, and nodes of a value, are in different banks
+    __shared__ REAL held[PART * STRIDE];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n0 = tile_first[blockIdx.x], n_node = tile_size[blockIdx.x];
+    int uses = (int)(use_first[n0 + 1] - use_first[n0]), n_step = n_sample * uses;
+    const int *rows = use_row + use_first[n0];  // of the first node; those of the others follow
+    int size = sizes[rows[0]];
+    const i64 *own = place + rows[0];
+    wait_for_earlier();
+    for (int first = blockIdx.y * PART; first < size; first += gridDim.y * PART) {
+        int n_value = min(PART, size - first);
+        for (int q = warp; q < n_node; q += 8) {
+            const REAL *from = table + own[q] + first;
+            REAL v[LOADS];  // loaded together
+#pragma unroll
+            for (int e = 0; e < LOADS; ++e) v[e] = lane + e * 32 < n_value ? from[lane + e * 32] : (REAL)0;
+#pragma unroll
+            for (int e = 0; e < LOADS; ++e) held[(lane + e * 32) * STRIDE + q] = v[e];
+        }
+        __syncthreads();
+        for (int s0 = warp * 32 * FEW; s0 < n_step; s0 += 8 * 32 * FEW) {
+            int x[FEW], row[FEW], b[FEW];
+#pragma unroll
+            for (int f = 0; f < FEW; ++f) {
+                int s = min(s0 + f * 32 + lane, n_step - 1);
+                b[f] = s / uses, row[f] = rows[s - b[f] * uses];
+            }
+#pragma unroll
+            for (int f = 0; f < FEW; ++f) x[f] = codes[(u64)b[f] * n_variable + variable[row[f]]];
+#pragma unroll
+            for (int f = 0; f < FEW; ++f) {
+                bool outside = x[f] < 0 || x[f] >= size, mine = outside ? first == 0 : x[f] >= first && x[f] < first + n_value;
+                u32 left = __ballot_sync(~0u, mine && s0 + f * 32 + lane < n_step);
+                while (left) {
+                    int from = __ffs(left) - 1, value = __shfl_sync(~0u, x[f], from);
+                    u64 at = (u64)__shfl_sync(~0u, b[f], from) * n_row + __shfl_sync(~0u, row[f], from) + lane;
+                    left &= left - 1;
+                    bool there = value >= 0 && value < size;
+                    REAL v = there ? held[(value - first) * STRIDE + lane] : of_code(value, size, table);
+                    if (lane < n_node) values[at] = v;
+                }
+            }
+        }
+        __syncthreads();  // before the next values are loaded
+    }
+#elif HELD
     __shared__ REAL held[32][HELD + 1];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, r0 = blockIdx.x * 32, r = r0 + lane;
     int at = variable[min(r, n_leaf - 1)], size = sizes[min(r, n_leaf - 1)];

@@ -17,7 +17,7 @@
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: REAL=double SAMPLES=4
 // check: WIDTH=2 OUTPUTS=8 SAMPLES=8
-// check: STAGED=1 WIDTH=2 OUTPUTS=64 LANES=4 SAMPLES=64 COLUMNS=8 VEC=4
+// check: STAGED=1 WIDTH=2 OUTPUTS=64 LANES=4 SAMPLES=64 VEC=4
 // check: STAGED=1 OUTPUTS=16 LANES=16 SAMPLES=16 ROWS=4
 // source: docs/semantics/circuits.md, section 1.
 #include "circuit_own.cuh"

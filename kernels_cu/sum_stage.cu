@@ -6,9 +6,9 @@
 //   w (n_segment * 64, n_column) exp(value - M), 0 where there is no input; top (n_segment, n_column) M   REAL
 //   n_column is a multiple of 4, not below n_sample.
 //
-// Grid: (n_segment, samples / 32), a warp for four samples at a time; a block turns what it made, so that samples lie
-// side by side. A maximum has no order.
-// Macros: REAL, WIDTH, LIFT.
+// Grid: (n_segment, samples / 32), blocks of WARPS warps, each of which has 32 / WARPS samples at a time; a block turns what it
+// made, so that samples lie side by side. A maximum has no order.
+// Macros: REAL, WIDTH, LIFT, WARPS, VALUES_AHEAD (0: do not ask for values early).
 // mirror: rpukit/circuits/_mirror/layers.py::sum_stage
 // op: rpukit.circuits.ops.sum_launch.sum_stage
 // bits: exact
@@ -16,15 +16,23 @@
 // check: LIFT=1
 // check: WIDTH=2
 // check: WIDTH=1
+// check: WIDTH=2 WARPS=32
 // source: docs/semantics/circuits.md, section 1.
 #include "circuit_rows.cuh"
 
 #ifndef LIFT
 #define LIFT 0
 #endif
+#ifndef WARPS
+#define WARPS 8
+#endif
+#ifndef VALUES_AHEAD
+#define VALUES_AHEAD 1
+#endif
 #define TOGETHER 32  // samples of a block
+#define EACH (TOGETHER / WARPS)  // of a warp
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
 sum_stage(int n_sample, int n_column, int n_value, const i64 *first, const int *count, const int *rows, const double *values,
           const REAL *flows, REAL *w, REAL *top) {
     __shared__ REAL turned[SEGMENT][TOGETHER + 1];
@@ -37,29 +45,34 @@ sum_stage(int n_sample, int n_column, int n_value, const i64 *first, const int *
         i64 k = at + min(lane + x / width * 32, n - 1);
         place[x / width][x % width] = WIDTH ? rows[k * width + x % width] : (int)k;
     }
+#pragma unroll
+    for (int y = 0; VALUES_AHEAD && WIDTH && y < 2 * EACH * width; ++y) {  // most of them are there before the launch before this one ends
+        int b = blockIdx.y * TOGETHER + warp * EACH + y / width / 2;
+        if (lane % 16 == 0 && b < n_sample) ask_for(values + (u64)b * n_value + max(place[y / width % 2][y % width], 0));
+    }
     wait_for_earlier();
     for (int b0 = blockIdx.y * TOGETHER; b0 < n_column; b0 += gridDim.y * TOGETHER) {
-        double v[4][2];
+        double v[EACH][2];
 #pragma unroll
-        for (int y = 0; y < 8; ++y) {
-            int b = b0 + warp * 4 + y / 2;
+        for (int y = 0; y < 2 * EACH; ++y) {
+            int b = b0 + warp * EACH + y / 2;
             bool there = b < n_sample && lane + y % 2 * 32 < n;
             u64 line = (u64)min(b, n_sample - 1) * n_value, i = line + place[y % 2][0];
             double made = !WIDTH ? LIFT ? lift_of(values[i], flows[i]) : values[i] : product_of(place[y % 2], values + line);
             v[y / 2][y % 2] = there ? made : IMPOSSIBLE;
         }
 #pragma unroll
-        for (int g = 0; g < 4; ++g) {
+        for (int g = 0; g < EACH; ++g) {
             REAL m = largest_of_warp(reference_of(rk_max(v[g][0], v[g][1])));
-            int b = b0 + warp * 4 + g;
+            int b = b0 + warp * EACH + g;
             if (lane == 0 && b < n_column) top[(u64)s * n_column + b] = m;
 #pragma unroll
-            for (int x = 0; x < 2; ++x) turned[lane + x * 32][warp * 4 + g] = m > NOTHING ? exp_below((REAL)(v[g][x] - (double)m)) : (REAL)0;
+            for (int x = 0; x < 2; ++x) turned[lane + x * 32][warp * EACH + g] = m > NOTHING ? exp_below((REAL)(v[g][x] - (double)m)) : (REAL)0;
         }
         __syncthreads();
         if (b0 + lane < n_column)
 #pragma unroll
-            for (int k = warp; k < SEGMENT; k += 8) w[((u64)s * SEGMENT + k) * n_column + b0 + lane] = turned[k][lane];
+            for (int k = warp; k < SEGMENT; k += WARPS) w[((u64)s * SEGMENT + k) * n_column + b0 + lane] = turned[k][lane];
         __syncthreads();
     }
 }

@@ -1,15 +1,15 @@
 // Flows of the children of sum layers, on tensor cores: exp((e + M) + log S), (M, S) the mixture of
 // the lifts of the parents.
 //
-//   groups, parents, elements, rows and flows as in sum_backward.cu; group_at (n_group) int, staged (n_sample, ld) u16, top
-//   (n_sample, n_group): of tensor_stage.cu; group_words (n_group) i64, words u16: weights of round_weights.cu
+//   groups, parents, elements, rows and flows as in sum_backward.cu; group_at (n_group) int, staged (n_sample, ld) u16, top, ld_top
+//   and top_step: of tensor_stage.cu; group_words (n_group) i64, words u16: weights of round_weights.cu
 //
 // Grid: n_tile * (samples / BJ), tiles first; tile_first, tile_size (n_tile) int: up to BI adjacent elements of
 // the same lists. A block has WI x WJ warps. Order: parents by group, ascending, combined from the left as pairs (largest,
 // sum); nodes of each in steps of 16, ascending, one accumulator. A sum that is 0 or subnormal is made again in float32, as in
 // sum_backward.cu.
 // SPLIT: as in tensor_forward.cu.
-// Macros: SPLIT, WIDTH, LIFT, TREE, SHARED (as in sum_backward.cu), BI, BJ, WI, WJ, ST (as in det_gemm_mma.cu).
+// Macros: VALUES_AHEAD (0: do not ask for values early), SPLIT, WIDTH, LIFT, TREE, SHARED (as in sum_backward.cu), BI, BJ, WI, WJ, ST (as in det_gemm_mma.cu).
 // mirror: rpukit/circuits/_mirror/tensor.py::tensor_backward
 // op: rpukit.circuits.ops.sum_tensor_core.tensor_backward
 // bits: arch-exact
@@ -30,11 +30,14 @@
 #ifndef TREE
 #define TREE 0
 #endif
+#ifndef VALUES_AHEAD
+#define VALUES_AHEAD 1
+#endif
 #define APART (N_THREAD / BI)  // samples between those of a thread
 #define TOGETHER (SPLIT ? 8 : 4)  // samples that are read at a time; the first ones, of pairs, before the sums are made
 
 extern "C" __global__ void __launch_bounds__(N_THREAD, 1)
-tensor_backward(int n_sample, int n_element, int n_row, int n_tile, int ld, int n_group, const int *group_row, const int *group_size,
+tensor_backward(int n_sample, int n_element, int n_row, int n_tile, int ld, int ld_top, int top_step, const int *group_row, const int *group_size,
                 const i64 *group_theta, const i64 *group_words, const int *group_at, const i64 *parent_first, const int *parent_group,
                 const int *parent_place, const int *element_rows, const int *tile_first, const int *tile_size, const float *theta,
                 const double *values, const double *lift, const double *elements, const u16 *words, i64 words_apart, const u16 *staged, i64 staged_apart,
@@ -58,6 +61,7 @@ tensor_backward(int n_sample, int n_element, int n_row, int n_tile, int ld, int 
         }
     };
     if (SPLIT) read_values(threadIdx.x / BI);  // no launch that is still under way writes them
+    else if (VALUES_AHEAD && WIDTH) ask_for_values<N_THREAD, BI>(element_rows + (u64)e0 * WIDTH, n_i, values + (u64)sample0 * n_row, n_j, n_row);
     each_chain(own, [&](int x, int, int) { total[x / (4 * MJ)][x / 4 % MJ][x % 4] = 0.0f; });
     for (int j = threadIdx.x; j < BJ; j += N_THREAD) largest[j] = NOTHING;
     for (i64 p = start; p < stop; ++p) {
@@ -66,7 +70,7 @@ tensor_backward(int n_sample, int n_element, int n_row, int n_tile, int ld, int 
                     staged + (u64)sample0 * ld + group_at[g], ld, n_j, size, words_apart, staged_apart, [&]() {
                         if (p == start) wait_for_earlier();
                         for (int j = threadIdx.x; j < BJ; j += N_THREAD) {
-                            float old = largest[j], m = j < n_j ? top[(u64)(sample0 + j) * n_group + g] : NOTHING, both = rk_max(old, m);
+                            float old = largest[j], m = j < n_j ? top[(u64)(sample0 + j) * ld_top + g * top_step] : NOTHING, both = rk_max(old, m);
                             before[j] = old > NOTHING ? exp_below(old - both) : 0.0f;
                             now[j] = m > NOTHING ? exp_below(m - both) : 0.0f;
                             largest[j] = both;

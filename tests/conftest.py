@@ -34,7 +34,7 @@ def device(request):
 
 
 NEEDS = {"gpu": 1, "multi_gpu": 2}
-SWEEPS = 3  # one case in so many of a test marked `sweep` runs
+SWEEPS = 4  # one case in so many of a test marked `sweep` runs
 WHY = {  # tests that are left out, and why
     "devices": "they need a GPU, or two, and this machine has {n_gpu}",
     "targets": "they build for microcontrollers and need QEMU; make targets",

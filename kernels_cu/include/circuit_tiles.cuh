@@ -27,7 +27,9 @@
 #define VEC 1
 #endif
 #define STEPS 16
+#ifndef ST
 #define ST 4
+#endif
 #define CHUNKS (SEGMENT / STEPS)
 #define ACROSS (OUTPUTS / ROWS)
 #define DOWN (SAMPLES / COLUMNS)
@@ -38,7 +40,8 @@ static_assert(SAMPLES <= 4 * OUTPUTS && THREADS / SAMPLES % LANES == 0, "the tur
 #define LINE (ALONG ? OUTPUTS : STEPS + 4)  // padding: what is read together lies in different banks
 #define OF_WEIGHTS (ALONG ? STEPS * OUTPUTS : OUTPUTS * LINE)
 #define OF_PART (SAMPLES + (SAMPLES < 16 ? 4 : 8))
-#define TURNS (PAIRS < 8 ? PAIRS : 8)  // pairs whose values are read together at the end
+#define MOST_TURNS (THREADS > 256 && WIDTH > 2 ? 4 : 8)
+#define TURNS (PAIRS < MOST_TURNS ? PAIRS : MOST_TURNS)  // pairs whose values are read together at the end
 
 struct __align__(16) Four { REAL v[4]; };
 struct Staged { REAL largest[1][SAMPLES]; };

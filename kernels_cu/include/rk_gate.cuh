@@ -1,8 +1,13 @@
 // A grid-wide barrier between layers: a layer begins when all blocks have finished the previous one. All
 // blocks have to be resident at once (a cooperative launch). RK_ON_CPU: blocks run one by one, so a launch is one layer.
+// ALONE: a block waits for itself alone, since no other has parts of its samples.
 #pragma once
 #include "rk_early.cuh"
 #include "rk_types.cuh"
+
+#ifndef ALONE
+#define ALONE 0
+#endif
 
 // `arrived` counts: block 0 adds what turns the highest bit when the others add 1 each, so that afterwards the lower
 // bits are what they were, for a next launch of any number of blocks. It begins as 0.
@@ -20,7 +25,7 @@ struct Gate {
             rk_let_later_begin();
         }
 #ifndef RK_ON_CPU
-        else if (threadIdx.x == 0) {
+        else if (!ALONE && threadIdx.x == 0) {
             u32 now;
             do
                 asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(arrived) : "memory");
@@ -33,7 +38,7 @@ struct Gate {
         open();
         __syncthreads();
 #ifndef RK_ON_CPU
-        if (threadIdx.x == 0) {
+        if (!ALONE && threadIdx.x == 0) {
             u32 more = blockIdx.x ? 1u : 0x80000000u - (gridDim.x - 1u);
             asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(ticket) : "l"(arrived), "r"(more) : "memory");
         }

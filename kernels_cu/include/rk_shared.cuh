@@ -1,6 +1,6 @@
 // Shared memory by address, and copies to it that run while a kernel works (cp.async).
-// RK_ON_CPU: addresses count from the beginning of the dynamic part; a copy poisons
-// its place and lands as late as its wait allows.
+// RK_ON_CPU: addresses count from the beginning of the dynamic part; a copy poisons its place and lands as late
+// as its wait allows.
 #pragma once
 #include "rk_types.cuh"
 typedef unsigned short u16;
@@ -18,11 +18,7 @@ __device__ __forceinline__ const char *rk_at(u32 address) { return (const char *
 // Up to BYTES (4, 8, 16) from global to shared memory without waiting; zeros after the first n_byte.
 template <int BYTES> __device__ __forceinline__ void rk_copy(u32 shared, const void *global, int n_byte) {
 #ifdef RK_ON_CPU
-    char *to = rk_shared(shared), *from = (char *)global;
-    memset(to, oncpu::current->poison, BYTES);
-    oncpu::current->running->copies.tasks.push_back([=] {
-        for (int i = 0; i < BYTES; ++i) to[i] = i < n_byte ? from[i] : 0;
-    });
+    oncpu::copy(rk_shared(shared), global, BYTES, n_byte);
 #else
     if (BYTES == 16)
         asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(n_byte) : "memory");

@@ -164,7 +164,8 @@ def _bytes_of_sample(parameters: Parameters, *, learns: bool) -> int:
         numbers += layout.n_row + 2 * layout.root_rows.size
         numbers += sum(uses.n_up + uses.n_x for uses, _ in parameters.counted)
     own = numbers * parameters.theta.dtype.itemsize
-    return int(8 * values + own + learns * 4 * len(parameters.uses.row))
+    uses = len(parameters.uses.row) * (1 + (parameters.rounded is not None))  # `wide`, and maxima
+    return int(8 * values + own + learns * 4 * uses)
 
 
 def _bytes_to_come(parameters: Parameters) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from rpukit import _device
 from rpukit.circuits.compiled.layout import Layout
 from rpukit.circuits.compiled.leaf_tables import (
+    LONG,
     LeafRows,
     LeafRun,
     LeafSource,
@@ -80,6 +81,8 @@ class Parameters:
             max(s.leaf.support for s in self.sources) * all(s.leaf.TABLE for s in self.sources),
             function_nodes(layout, self.sources),
         )
+        if self.rows.most > LONG:
+            self.rows.nodes = leaf_nodes(layout, self.sources)
         for number, nodes in enumerate(self._owners()):
             given, own = nodes.parameters, stream.child(number)
             if isinstance(nodes, SumNodes):
@@ -112,6 +115,8 @@ class Parameters:
         rows: LeafRows = moved(self.rows, device)
         if device.kind != "cpu":
             rows.functions = tuple(one.on(device) for one in rows.functions)
+        if rows.nodes is not None:
+            rows.nodes = moved(rows.nodes, device)
         return rows
 
     def _put_tables(self, device: _device.Device) -> None:
@@ -217,6 +222,8 @@ class Parameters:
             if hasattr(value, "dtype")
         }
         on_device["functions"] = tuple(one.on(device) for one in self.rows.functions)
+        if self.rows.nodes is not None:
+            on_device["nodes"] = moved(leaf_nodes(self.layout, self.sources), device)
         other.rows = replace(self.rows, **on_device)
         other._put_rounded()
         other.round()
@@ -265,7 +272,7 @@ class Statistics:
         self.clock = _device.zeros((1,), np.int64, device)  # n_sample, where kernels read it
         self.weighed = _device.zeros((1,), np.float64, device)  # sum of root flows
         self.exponent = 1.0  # counts are multiplied by weights to this power in the end
-        self.leaves = moved(leaf_nodes(layout, sources), device)
+        self.leaves = parameters.rows.nodes or moved(leaf_nodes(layout, sources), device)
 
     def fresh(self) -> Statistics:
         """Allocate statistics of the same circuit, all 0."""

@@ -16,6 +16,7 @@ import rpukit as rk
 from rpukit import circuits
 from rpukit._kernels import tune
 from rpukit.circuits._mirror import layers
+from rpukit.circuits.compiled.layout import SumLayer
 from rpukit.circuits.learning.cuda_graph import kept_by_its_arrays
 from rpukit.circuits.ops import counts
 from rpukit.circuits.ops import layers as ops
@@ -93,6 +94,8 @@ SHAPES = [
     *_mixing._TILES,
     _mixing._MANY_BLOCKS,
     _mixing._SHORT,
+    _mixing.Mixing(64, 4, 64, 8, 8),  # for elements of many rows
+    _mixing.Mixing(64, 8, 32, 8, 4, stages=2),
     _mixing.Mixing(8, 8, 4),
     _mixing.Mixing(32, 1, 2),
 ]
@@ -133,6 +136,7 @@ CHAINS = [
     _chains.Chained(_mixing.Mixing(16, 2, 4)),
     _chains.Chained(_mixing.Mixing(8, 16, 8), together=False),
 ]
+ALONE = [_chains.Chained(_mixing.Mixing(n, 1, 1), alone=True) for n in (32, 64)]
 
 
 def of_chain(how, monkeypatch, device="cpu"):
@@ -143,6 +147,46 @@ def of_chain(how, monkeypatch, device="cpu"):
         monkeypatch.setattr(_chains, "_choose", lambda *_: how)
     x = x if device == "cpu" else pytest.importorskip("cupy").asarray(x)
     return [pc.accumulate(x), pc.accumulate(x), *pc.state()["arrays"].values()]
+
+
+def of_small_layers(how, monkeypatch, device="cpu", dtype="float32"):
+    """Layers that a block has alone; flows are scaled between, and some evidence is missing."""
+    x = np.random.default_rng(3).integers(0, 5, (5, 19))
+    pc = rk.Circuit(circuits.hmm(19, how.shape.outputs - 3, 5), seed=1, device=device, dtype=dtype)
+    monkeypatch.setattr(_chains, "_choose", lambda *_: how)
+    x = pc._core.parameters.on_device(x)
+    missing = pc._core.parameters.on_device(np.random.default_rng(4).random(x.shape) < 0.2)
+    found = [pc.accumulate(x, missing=missing), *pc.flows(x).values()]
+    return [*found, *pc.state()["arrays"].values()]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("how", ALONE, ids=lambda how: how.name)
+def test_small_layers_need_no_other_block(how, dtype, monkeypatch, order):
+    expected = of_small_layers(how, monkeypatch, dtype=dtype)
+    with on_cpu(order):
+        got = of_small_layers(how, monkeypatch, dtype=dtype)
+    for a, b in zip(got, expected, strict=True):
+        assert_same_bits(a, b)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("how", ALONE, ids=lambda how: how.name)
+def test_small_layers_need_no_other_block_on_a_gpu(how, dtype, monkeypatch):
+    expected = of_small_layers(how, monkeypatch, dtype=dtype)
+    for a, b in zip(of_small_layers(how, monkeypatch, "gpu", dtype), expected, strict=True):
+        assert_same_bits(a, b)
+
+
+def test_blocks_alone_are_a_choice_where_layers_are_one_tile():
+    for n_state, want in ((20, ["blocks of 32"]), (33, ["blocks of 64"]), (65, [])):
+        layers = rk.Circuit(circuits.hmm(3, n_state, 5), seed=1).layout.layers
+        sums = [y for y in layers if isinstance(y, SumLayer)]
+        for kernel in (_chains._VALUES_UP, _chains._FLOWS_DOWN):
+            assert [how.name for how in _chains._alone(kernel, sums)] == want
+    assert _chains.Chained(_mixing.Mixing(32, 1, 1), alone=True).valid(512)
+    assert not _chains.Chained(_mixing.Mixing(32, 1, 1)).valid(512)
 
 
 @pytest.mark.sweep

@@ -161,6 +161,24 @@ def test_tables_are_read_alike_from_shared_memory(most, order):
     assert not found[:, n_leaf:].any()
 
 
+@pytest.mark.parametrize(("k", "n_value", "t", "n"), [(37, 300, 5, 70), (64, 257, 3, 150)])
+def test_long_tables_that_leaves_share_are_read_by_parts(k, n_value, t, n, order):
+    """Of `leaf_forward`: symbols at the ends of parts, unknown ones, a tile that is not full."""
+    rng = np.random.default_rng(n)
+    x = rng.integers(0, n_value, (n, t))
+    x[0] = [0, 255, 256, n_value - 1, 1][:t]
+    missing, found = rng.random(x.shape) < 0.1, []
+    for emulated in (False, True):
+        with on_cpu(order) if emulated else np.errstate():
+            pc = rk.Circuit(circuits.hmm(t, k, n_value), seed=1)
+            assert pc._core.parameters.rows.nodes is not None
+            values = [pc.log_likelihood(x, missing=missing), pc.accumulate(x, missing=missing)]
+            pc.em_step(x, step=0.5)
+            found.append([*values, pc.log_likelihood(x), *pc.flows(x).values()])
+    for a, b in zip(*found, strict=True):
+        assert_same_bits(a, b)
+
+
 @pytest.mark.parametrize("keep_zeros", [False, True])
 def test_steps_of_long_tables_have_the_bits_of_the_mirror(keep_zeros):
     """More values than the lanes of a warp ask for at a time, some of them masked."""

@@ -90,7 +90,7 @@ def test_all_shapes_of_blocks_have_the_same_bits_on_a_gpu(tile, monkeypatch):
         assert_same_bits(a, b)
 
 
-@pytest.mark.parametrize(("precision", "n"), [("bf16x3", 5), ("fp32", 110)])
+@pytest.mark.parametrize(("precision", "n"), [("bf16x3", 5), ("bf16", 7), ("fp32", 110)])
 def test_wide_steps_have_the_bits_of_the_mirror(precision, n, monkeypatch):
     """Two states that never meet, each ruled out by one end of a sequence: exponents of 71.
 
@@ -145,3 +145,61 @@ def test_steps_and_saved_circuits(tmp_path):
     assert_same_bits(other.log_likelihood(x), pc.log_likelihood(x))
     with pytest.raises(rk.errors.DTypeError, match="bf16x3"):
         rk.Circuit(circuits.hmm(3, 2, 2), dtype="float64", precision="bf16x3")
+
+
+def tied_blocks(n_time):
+    """A chain of blocks of states, whose weights are tied over the layers."""
+    leaf, sizes = circuits.Categorical(n_values=5), {"n_nodes": 24, "block_size": 8}
+    edges = np.array([[0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 2, 0]])
+    first = below = circuits.inputs(n_time - 1, leaf, 24, block_size=8)
+    tied = None
+    for t in reversed(range(n_time - 1)):
+        tied = tied.duplicate(below) if tied else circuits.sum(below, **sizes, edges=edges)
+        below = circuits.product(first.duplicate(t), tied)
+    return circuits.sum(below, n_nodes=1)
+
+
+def beside_untied():
+    """A chain of tied weights beside another chain whose weights are not tied, layer by layer."""
+    far = circuits.inputs(11, circuits.Categorical(n_values=5), 6)
+    for t in reversed(range(12, 19)):
+        leaf = circuits.inputs(t, circuits.Categorical(n_values=5), 6)
+        far = circuits.product(circuits.sum(far, n_nodes=6), leaf)
+    near, tied = circuits.inputs(10, circuits.Categorical(n_values=5), 6), None
+    for t in reversed(range(10)):
+        tied = tied.duplicate(near) if tied else circuits.sum(near, n_nodes=6)
+        near = circuits.product(circuits.inputs(t, circuits.Categorical(n_values=5), 6), tied)
+    return circuits.sum(circuits.product(near, far), n_nodes=1)
+
+
+@pytest.mark.parametrize(
+    ("root", "n_variable", "precision", "kept"),
+    [
+        (lambda: tied_blocks(10), 10, "bf16x3", True),
+        (beside_untied, 19, "bf16x3", False),
+        (lambda: tied_blocks(10), 10, "bf16", True),
+        (beside_untied, 19, "bf16", True),
+    ],
+    ids=["blocks", "mixed", "blocks, bf16", "mixed, bf16"],
+)
+def test_counts_take_the_exponentials_of_the_pass_down(
+    root, n_variable, precision, kept, monkeypatch
+):
+    """They are made anew where a layer has tied weights beside others; the bits are the same."""
+    taken, found, prepare = [], [], counts.flow_steps
+
+    def seen(uses, *arrays, split, lifts):
+        taken.append((split, lifts is not None))
+        return prepare(uses, *arrays, split=split, lifts=lifts)
+
+    monkeypatch.setattr(counts, "flow_steps", seen)
+    x = np.random.default_rng(3).integers(0, 5, (6, n_variable))
+    for emulated in (False, True):
+        taken.clear()
+        with on_cpu(3) if emulated else np.errstate():
+            pc = rk.Circuit(root(), seed=1, precision=precision)
+            found.append([pc.accumulate(x), *pc.state()["arrays"].values()])
+        split = precision == "bf16x3"
+        assert set(taken) == {(split, kept and emulated)} | ({(False, False)} if split else set())
+    for a, b in zip(*found, strict=True):
+        assert_same_bits(a, b)

@@ -88,6 +88,35 @@ def test_copies_land_when_they_are_waited_for(wait, order):
     assert poison(y[landed:]).all()  # neither the copy nor what was there before
 
 
+def test_copies_that_outlive_their_thread_are_reported(order):
+    x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
+    with on_cpu(order), pytest.raises(LaunchError, match="copies: .*did not wait for them"):
+        kernel("copies").launch((1,), (64,), (x, y), shared=512, macros={"WAIT": 1, "LEFT": 1})
+
+
+def test_copies_race_when_they_land(order, monkeypatch):
+    monkeypatch.setenv("RPUKIT_ON_CPU_RACES", "1")
+    x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
+    with on_cpu(order):
+        kernel("copies").launch((1,), (64,), (x, y), shared=512)
+        with pytest.raises(LaunchError, match="race"):
+            kernel("copies").launch((1,), (64,), (x, y), shared=512, macros={"AWAY": 1})
+
+
+@pytest.mark.parametrize("beneath", [1, 2, 3])
+def test_what_is_written_beneath_a_copy_is_reported(beneath, order):
+    x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
+    with on_cpu(order), pytest.raises(LaunchError, match="copies: .*was written to"):
+        kernel("copies").launch((1,), (64,), (x, y), shared=512, macros={"BENEATH": beneath})
+
+
+@pytest.mark.parametrize("misplaced", [1, 2])
+def test_copies_at_odd_addresses_are_reported(misplaced, order):
+    x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
+    with on_cpu(order), pytest.raises(LaunchError, match="copies: .*its size does not divide"):
+        kernel("copies").launch((1,), (64,), (x, y), shared=512, macros={"MISPLACED": misplaced})
+
+
 @pytest.mark.parametrize(
     ("mode", "fault"),
     [
@@ -273,6 +302,8 @@ print(y.sum())
         (3, "out of bounds for type 'int [8]'"),
         (4, "signed integer overflow"),
         (5, "is outside the range of representable values of type 'int'"),
+        (6, "global-buffer-overflow"),
+        (7, "global-buffer-overflow"),
     ],
 )
 def test_sanitizers_find_planted_bugs(mode, report):

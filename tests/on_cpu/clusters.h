@@ -48,9 +48,7 @@ static Fault run_cluster(Launch &launch, const Cluster &c, uint3 first) {
         unsigned done = 0, waiting = 0;
         for (auto &fiber : fibers) done += fiber.state == DONE, waiting += fiber.state == AT_BARRIER || fiber.state == AT_CLUSTER;
         if (done < total) return done + waiting < total ? DIVERGENT_WARP : DIVERGENT_BARRIER;
-        for (unsigned i = 0; i < total; ++i)
-            if (std::memcmp(launch.stacks + i * STACK, &GUARD, sizeof GUARD)) return DEEP_STACK;
-        return NONE;
+        return left_behind(launch, total);
     }
 }
 
@@ -81,6 +79,7 @@ template <class F> Fault launch_clusters(unsigned size, dim3 grid, dim3 block, u
     for (unsigned b : visits(across * grid.y * grid.z, order)) {
         std::memset(c.shared, launch.poison, size_t(size) * c.bytes);
         fault = run_cluster(launch, c, {b % across * size, b / across % grid.y, b / across / grid.y});
+        if (launch.fault) fault = launch.fault;
         if (fault) break;
     }
     current = outer;

@@ -4,7 +4,7 @@
 // and land late; a barrier that not all threads reach is reported; floats have no atomics. Blocks run one after another and memory is sequentially consistent, so
 // what only a GPU can show (missing fences, say) stays for compute-sanitizer.
 //
-//   fibers.h      the threads of a block, barriers, one launch
+//   fibers.h      the threads of a block, barriers, one launch; fibers.cpp: what is linked to every kernel
 //   intrinsics.h  built-in functions
 //   here          the words of the language: qualifiers, vector types, threadIdx and its like
 #pragma once

@@ -1,7 +1,8 @@
 // The threads of a block as fibers on one OS thread. A fiber gives way only at a barrier or at a
 // collective of its warp; which one goes first is the caller's choice, and no result may depend on it. A warp
 // runs as far as barriers of its block let it before another one does, so that what a missing barrier would
-// have kept apart meets. Asynchronous work is done as late as its waits allow.
+// have kept apart meets. Asynchronous work is done as late as its waits allow. What no kernel changes is in
+// fibers.cpp, compiled once and linked to every kernel.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -9,8 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <numeric>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -26,7 +25,7 @@ struct dim3 { unsigned x = 1, y = 1, z = 1; };
 extern "C" char __start_oncpu_shared[] __attribute__((weak, visibility("hidden")));
 extern "C" char __stop_oncpu_shared[] __attribute__((weak, visibility("hidden")));
 
-namespace oncpu {
+namespace oncpu __attribute__((visibility("hidden"))) {
 
 constexpr unsigned WARP = 32;
 constexpr size_t STACK = 64 * 1024;
@@ -35,51 +34,39 @@ constexpr uint64_t GUARD = 0x5afe57acc0ffee00;  // at the far end of each stack
 // Bytes of shared memory that nobody wrote: NaN, which a maximum ignores, or in descending order 3.4e38.
 constexpr int POISON = 0xff, LARGE_POISON = 0x7f;
 
-// What a launch returns; runner.py has the words.
-enum Fault : int { NONE = 0, DIVERGENT_BARRIER = 1, DIVERGENT_WARP = 2, DEEP_STACK = 3 };
+// What a launch returns; runner.py has the words, races.h one more.
+enum Fault : int {
+    NONE = 0, DIVERGENT_BARRIER = 1, DIVERGENT_WARP = 2, DEEP_STACK = 3, MISALIGNED_COPY = 5, LEFT_COPY = 6, OVERTAKEN_COPY = 7
+};
 
 // --- switching stacks ---------------------------------------------------------------------------------
 
 #ifdef ON_CPU_PORTABLE
 struct Context { ucontext_t uc; };
-static inline void swap(Context &from, Context &to) { swapcontext(&from.uc, &to.uc); }
 #else
-// x86-64 System V: put the callee-saved registers on the stack, then change stacks. A tenth of the cost
-// of swapcontext, which asks the kernel for the signal mask each time.
 struct Context { void *sp = nullptr; };
-extern "C" void oncpu_swap(void **from, void *to);
-asm(R"(
-.text
-.local oncpu_swap
-.type oncpu_swap,@function
-oncpu_swap:
-    pushq %rbp; pushq %rbx; pushq %r12; pushq %r13; pushq %r14; pushq %r15
-    movq %rsp, (%rdi)
-    movq %rsi, %rsp
-    popq %r15; popq %r14; popq %r13; popq %r12; popq %rbx; popq %rbp
-    ret
-.size oncpu_swap,.-oncpu_swap
-)");
-static inline void swap(Context &from, Context &to) { oncpu_swap(&from.sp, to.sp); }
 #endif
+void swap(Context &from, Context &to);
 
 enum State : uint8_t { READY, YIELDED, AT_BARRIER, AT_WARP, DONE };
 
 // Work that a thread asked for and that goes on beside it, in groups.
-struct Later {
-    std::vector<std::function<void()>> tasks;
+template <class Task> struct Tasks {
+    std::vector<Task> tasks;
     std::vector<size_t> ends;  // of groups
-    void end_group() { ends.push_back(tasks.size()); }
+    void end_group();
     // Do all but the n groups asked for last, and what is in no group yet.
-    void leave(size_t n) {
-        if (ends.size() <= n) return;
-        size_t groups = ends.size() - n, done = ends[groups - 1];
-        for (size_t i = 0; i < done; ++i) tasks[i]();
-        tasks.erase(tasks.begin(), tasks.begin() + done);
-        ends.erase(ends.begin(), ends.begin() + groups);
-        for (auto &end : ends) end -= done;
-    }
-    void clear() { tasks.clear(), ends.clear(); }
+    void leave(size_t n);
+    void clear();
+};
+using Later = Tasks<std::function<void()>>;
+
+// Up to 16 bytes on their way to shared memory (rk_copy); zeros after the first n_byte.
+struct Copy {
+    char *to;
+    const char *from;
+    int bytes, n_byte;
+    void operator()() const;
 };
 
 struct Fiber {
@@ -89,7 +76,8 @@ struct Fiber {
     State state;
     uint64_t slot;    // what it hands to the lanes of its warp
     unsigned mask;    // the lanes that its collective waits for
-    Later copies, stores, products;
+    Tasks<Copy> copies;
+    Later stores, products;
 };
 
 // One launch: the fibers of the block at work, and what they share.
@@ -105,171 +93,41 @@ struct Launch {
     char *shared = nullptr;       // dynamic shared memory, of exactly the size asked for
     Context scheduler;
     Fiber *running = nullptr;
+    Fault fault = NONE;           // the first that a thread met
     void (*body)(void *) = nullptr;
     void *arguments = nullptr;
 };
 
-static thread_local Launch *current = nullptr;
+extern __thread Launch *current;
 
-static inline void give_way(State state) {
-    Fiber *fiber = current->running;
-    fiber->state = state;
-    swap(fiber->context, current->scheduler);
-}
+// Let others run; until then the thread waits as `state` says.
+void give_way(State state);
 
 // Let other warps run, for a thread that waits for them in a loop.
 static inline void yield() { give_way(YIELDED); }
 
+// Ask for a copy to shared memory; until it lands its place is poison.
+void copy(char *to, const void *from, int bytes, int n_byte);
+
 // Do the copies that a barrier in memory waits for; whether there were any.
-static inline bool land(uint64_t barrier) {
-    auto &copies = current->copies;
-    size_t before = copies.size(), kept = 0;
-    for (size_t i = 0; i < before; ++i) {
-        if (copies[i].first == barrier) copies[i].second();
-        else std::swap(copies[kept++], copies[i]);
-    }
-    copies.resize(kept);
-    return kept < before;
-}
-
-static void fiber_main() {
-    current->body(current->arguments);
-    give_way(DONE);
-    std::abort();  // nobody wakes a fiber that is done
-}
-
-static void arm(Fiber &fiber, char *stack) {
-    std::memcpy(stack, &GUARD, sizeof GUARD);
-    fiber.state = READY;
-    fiber.copies.clear(), fiber.stores.clear(), fiber.products.clear();
-#ifdef ON_CPU_PORTABLE
-    getcontext(&fiber.context.uc);
-    fiber.context.uc.uc_stack.ss_sp = stack;
-    fiber.context.uc.uc_stack.ss_size = STACK;
-    fiber.context.uc.uc_link = nullptr;
-    makecontext(&fiber.context.uc, fiber_main, 0);
-#else
-    void **sp = reinterpret_cast<void **>((reinterpret_cast<uintptr_t>(stack) + STACK) & ~uintptr_t(15));
-    *--sp = nullptr;                                // keeps the stack aligned as a call would
-    *--sp = reinterpret_cast<void *>(&fiber_main);  // where the first swap returns to
-    sp -= 6;                                        // the registers that it pops: any values
-    std::fill(sp, sp + 6, nullptr);
-    fiber.context.sp = sp;
-#endif
-}
-
-// --- one block ----------------------------------------------------------------------------------------
-
-// Let the lanes of a warp go on whose partners have all arrived; exited lanes are not waited for.
-static bool free_warp(Fiber *warp, unsigned lanes) {
-    unsigned arrived = 0, alive = 0, free = 0;
-    for (unsigned lane = 0; lane < lanes; ++lane) {
-        arrived |= unsigned(warp[lane].state == AT_WARP) << lane;
-        alive |= unsigned(warp[lane].state != DONE) << lane;
-    }
-    for (unsigned lane = 0; lane < lanes; ++lane) {
-        unsigned partners = warp[lane].mask & alive;
-        bool together = (arrived >> lane & 1) && !(partners & ~arrived);
-        for (unsigned other = 0; together && other < lanes; ++other)  // all must name the same lanes
-            together = !(partners >> other & 1) || (warp[other].mask & alive) == partners;
-        free |= unsigned(together) << lane;
-    }
-    for (unsigned lane = 0; lane < lanes; ++lane)
-        if (free >> lane & 1) warp[lane].state = READY;
-    return free != 0;
-}
-
-// Run a warp until none of its lanes can go on, or those that can have let others run first; whether any did.
-static bool run_warp(Launch &launch, unsigned first, unsigned lanes) {
-    Fiber *warp = &launch.fibers[first];
-    bool ran = false;
-    do
-        for (unsigned lane : launch.lanes)
-            if (lane < lanes && warp[lane].state == READY) {
-                launch.running = &warp[lane];
-                swap(launch.scheduler, warp[lane].context);
-                ran = true;
-            }
-    while (free_warp(warp, lanes));
-    for (unsigned lane = 0; lane < lanes; ++lane)
-        if (warp[lane].state == YIELDED) warp[lane].state = READY;
-    return ran;
-}
-
-static std::vector<unsigned> visits(unsigned n, unsigned order);
-
-// Run a block to its end. A barrier that not all threads reach is reported: on a GPU it may hang.
-static Fault run_block(Launch &launch) {
-    auto &fibers = launch.fibers;
-    unsigned n = fibers.size(), n_warp = (n + WARP - 1) / WARP, n_barrier = 0;
-    launch.copies.clear();
-    for (unsigned i = 0; i < n; ++i) arm(fibers[i], launch.stacks + i * STACK);
-    for (;;) {
-        bool ran = false;
-        for (unsigned w : launch.warps) ran |= run_warp(launch, w * WARP, std::min(WARP, n - w * WARP));
-        if (ran) continue;
-        unsigned done = 0, waiting = 0;
-        for (auto &fiber : fibers) done += fiber.state == DONE, waiting += fiber.state == AT_BARRIER;
-        if (waiting == n) {
-            for (auto &fiber : fibers) fiber.state = READY;
-            if (launch.seed >= 2) launch.warps = visits(n_warp, launch.seed + ++n_barrier);
-            continue;
-        }
-        if (done < n) return done + waiting < n ? DIVERGENT_WARP : DIVERGENT_BARRIER;
-        for (unsigned i = 0; i < n; ++i)
-            if (std::memcmp(launch.stacks + i * STACK, &GUARD, sizeof GUARD)) return DEEP_STACK;
-        return NONE;
-    }
-}
-
-// --- one launch ---------------------------------------------------------------------------------------
+bool land(uint64_t barrier);
 
 // 0, 1, 2, ... n - 1 for order 0, backwards for 1, shuffled by the seed `order` from 2 on.
-static std::vector<unsigned> visits(unsigned n, unsigned order) {
-    std::vector<unsigned> v(n);
-    std::iota(v.begin(), v.end(), 0u);
-    if (order == 1) std::reverse(v.begin(), v.end());
-    uint64_t state = order;
-    for (size_t i = n; order >= 2 && i > 1; --i) {
-        state = state * 6364136223846793005ull + 1442695040888963407ull;
-        std::swap(v[i - 1], v[(state >> 33) % i]);
-    }
-    return v;
-}
+std::vector<unsigned> visits(unsigned n, unsigned order);
 
+// Make a thread ready to begin.
+void arm(Fiber &fiber, char *stack);
+
+// Run a warp until none of its lanes can go on, or those that can have let others run first; whether any did.
+bool run_warp(Launch &launch, unsigned first, unsigned lanes);
+
+// What is wrong with threads that are done.
+Fault left_behind(const Launch &launch, unsigned n);
+
+// Run all blocks of a launch, whose threads call `body(arguments)`.
+Fault launch(dim3 grid, dim3 block, unsigned shared, unsigned order, void (*body)(void *), void *arguments);
 template <class F> Fault launch(dim3 grid, dim3 block, unsigned shared, unsigned order, F body) {
-    Launch launch;
-    launch.grid = grid;
-    launch.block = block;
-    unsigned n = block.x * block.y * block.z, n_block = grid.x * grid.y * grid.z;
-    launch.fibers.resize(n);
-    for (unsigned i = 0; i < n; ++i) {
-        launch.fibers[i].linear = i;
-        launch.fibers[i].thread = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
-    }
-    launch.seed = order;
-    launch.poison = order == 1 ? LARGE_POISON : POISON;
-    launch.warps = visits((n + WARP - 1) / WARP, order);
-    launch.lanes = visits(WARP, order);
-    char *memory = static_cast<char *>(std::malloc(n * STACK + SLACK));
-    launch.stacks = memory + SLACK;
-    if (!memory || posix_memalign(reinterpret_cast<void **>(&launch.shared), 128, shared)) std::abort();
-    launch.body = [](void *f) { (*static_cast<F *>(f))(); };
-    launch.arguments = &body;
-    Launch *outer = std::exchange(current, &launch);
-    Fault fault = NONE;
-    for (unsigned b : visits(n_block, order)) {
-        launch.at = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
-        if (__start_oncpu_shared)
-            std::memset(__start_oncpu_shared, launch.poison, __stop_oncpu_shared - __start_oncpu_shared);
-        std::memset(launch.shared, launch.poison, shared);
-        fault = run_block(launch);
-        if (fault) break;
-    }
-    current = outer;
-    std::free(launch.shared);
-    std::free(memory);
-    return fault;
+    return launch(grid, block, shared, order, [](void *f) { (*static_cast<F *>(f))(); }, &body);
 }
 
 // Call a kernel with arguments given by their addresses, as the driver does.

@@ -176,7 +176,9 @@ def run(call: Call, plan: Plan, work: Array | None, sums: Array | None = None) -
         ),
     }
     for step in plan.steps:
-        rest = arguments.get(step.kernel) or (work[plan.head :], call.weight, call.y)  # type: ignore[index]
+        rest = arguments.get(step.kernel)
+        if rest is None:  # det_gemm, whose blocks do not share sums here
+            rest = work[plan.head :], call.weight, call.y, None, None  # type: ignore[index]
         step.variant.launch(step.grid, step.block, (*step.numbers, *rest), step.shared, step.early)
 
 

@@ -13,6 +13,7 @@ from rpukit.circuits.graph.leaves import FUNCTION, INDICATOR, Leaf, LeafTraits
 from rpukit.circuits.graph.nodes import InputNodes
 
 __all__ = [
+    "LONG",
     "FunctionNodes",
     "LeafNodes",
     "LeafRows",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 Array = Any
+LONG = 256  # values of a table that shared memory holds for 32 leaves; longer ones by parts
 
 
 @dataclass(slots=True)
@@ -45,6 +47,7 @@ class LeafRows:
     parameters: Array
     most: int  # values of the largest table; 0 where some leaves are numbers
     functions: tuple[FunctionNodes, ...] = ()  # leaves of `kinds` INDICATOR without a table
+    nodes: LeafNodes | None = None  # where tables are long
 
 
 @dataclass(slots=True)

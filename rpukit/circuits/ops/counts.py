@@ -17,6 +17,7 @@ from rpukit._workers import run_rows, work_grain
 from rpukit.circuits.compiled.arena import empty
 from rpukit.circuits.compiled.tables import Uses, weight_tiles
 from rpukit.circuits.ops.layers import spread
+from rpukit.circuits.ops.staging import StagedLifts
 from rpukit.circuits.ops.sum_launch import dynamic_limit, mix_weights
 from rpukit.circuits.ops.sum_tensor_core import Tile
 
@@ -54,11 +55,23 @@ _TILES = (
 
 
 def steps_of(
-    counted: Counted, lift: Array | None, elements: Array | None, values: Array, flows: Array
+    counted: Counted,
+    lift: Array | None,
+    elements: Array | None,
+    values: Array,
+    flows: Array,
+    lifts: StagedLifts | None = None,
 ) -> list[Steps]:
-    """Prepare the steps of all counts, for `count_weights`."""
+    """Prepare the steps of all counts, for `count_weights`.
+
+    ``lifts``: what the pass kept of them.
+    """
     made = (lift, elements, values, flows)
-    return [flow_steps(uses, *made, split=split) for uses, split in counted]
+    there = lifts if lift is None and lifts is not None and lifts.flows is flows else None
+    return [
+        flow_steps(uses, *made, split=split, lifts=there if there and there.uses is uses else None)
+        for uses, split in counted
+    ]
 
 
 def count_weights(held: Any, counted: Counted, theta: Array, steps: list[Steps]) -> None:
@@ -75,10 +88,12 @@ def flow_steps(
     flows: Array,
     *,
     split: bool = False,
+    lifts: StagedLifts | None = None,
 ) -> tuple[Array, Array, Array]:
     """Prepare the steps of `sum_flow` from lifts (n_sample, n_row) and the elements of all layers.
 
-    Without elements the kernel computes both from values and flows.
+    Without elements the kernel computes both from values and flows; with ``lifts``, of which
+    ``up`` is taken, elements alone.
 
     Returns
     -------
@@ -91,7 +106,8 @@ def flow_steps(
     kernels, kind, planes = _device.takes_kernels(values), dtype, 1
     if split and kernels:
         kind, planes = np.dtype(np.uint16), 2
-    up, child = (empty((n, planes * m), kind, device) for m in (uses.n_up, uses.n_x))
+    up = empty((n, planes * uses.n_up), kind, device) if lifts is None else lifts.up
+    child = empty((n, planes * uses.n_x), kind, device)
     wide = empty((n, len(uses.row)), np.int32, device)
     of_children = (uses.child, uses.count, uses.base, uses.width_of, uses.x)
     tables = (uses.row, uses.up, uses.size, *of_children)
@@ -105,7 +121,10 @@ def flow_steps(
         macros |= {"FEW": few, "WORD": real(dtype), "N_THREAD": threads, "HELD": held}
         if split:
             macros |= {"SPLIT": 1, "WORD": "u16"}
-        arrays = (uses.children, uses.child_rows, values, flows, lift, elements, up, child, wide)
+        macros |= {} if lifts is None else {"LIFTED": 1}
+        top = None if lifts is None else lifts.top
+        given = (uses.children, uses.child_rows, values, flows, lift, elements, top)
+        arrays = (*given, up, child, wide)
         _FLOW_STEPS.launch(grid, (threads,), (*sizes, *tables, *arrays), macros=macros, early=True)
     else:
         args = (*tables, uses.children, lift, elements, up, child, wide)

@@ -14,6 +14,7 @@ from rpukit._exact.twins import mirror, real
 from rpukit._kernels import Kernel
 from rpukit._workers import run_rows, work_grain
 from rpukit.circuits.compiled.layout import ProductLayer, SumLayer
+from rpukit.circuits.compiled.leaf_tables import LONG
 from rpukit.circuits.compiled.tables import Program, node_tiles
 from rpukit.circuits.graph.leaves import LeafTraits
 from rpukit.circuits.ops.sum_launch import mix_down, mix_up
@@ -66,7 +67,6 @@ _BLOCKS = 8192  # of a grid that fills a GPU several times
 _HOLDING = 1600  # blocks with tables in shared memory that fill a GPU twice
 _MANY = 32  # samples from which threads read several together
 _FEW = 4
-_HELD = 256  # values of a table that shared memory holds for 32 leaves
 
 
 def product_forward(layer: ProductLayer, values: Array, out: Array) -> None:
@@ -237,8 +237,19 @@ def leaf_forward(rows: Any, codes: Array, numbers: Array, values: Array) -> None
     args = (*tables, codes, numbers, rows.table, rows.parameters, values)
     dtype = rows.parameters.dtype
     if _device.takes_kernels(values):
-        sizes = (len(values), rows.kinds.size, codes.shape[1], values.shape[1])
-        if dtype.itemsize > 4 or len(values) < 2 * _MANY or not 16 < rows.most <= _HELD:
+        of, n = rows.nodes, len(values)
+        sizes = (n, rows.kinds.size, codes.shape[1], values.shape[1])
+        uses = (
+            (None,) * 4 if of is None else (of.use_first, of.use_row, of.tile_first, of.tile_size)
+        )
+        args = (*args[:-1], *uses, values)
+        steps = 0 if of is None else n * (rows.kinds.size // len(of.kinds))
+        if dtype.itemsize == 4 and n >= 2 * _MANY and 2 * steps >= rows.most > LONG:
+            grid = len(of.tile_first), -(-rows.most // LONG)
+            macros = {"REAL": real(dtype), "FEW": _FEW, "PART": LONG}
+            _LEAF_FORWARD.launch(grid, (256,), (*sizes, *args), macros=macros)
+            return
+        if dtype.itemsize > 4 or len(values) < 2 * _MANY or not 16 < rows.most <= LONG:
             _over(_LEAF_FORWARD, rows.kinds.size, dtype, *sizes, *args, few=_FEW)
             return
         held = max(32, 1 << (rows.most - 1).bit_length())

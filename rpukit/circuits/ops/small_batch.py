@@ -2,7 +2,8 @@
 
 With few samples the overhead of a launch exceeds the time of a layer. Here the blocks of one
 launch step through the layers together, see kernels_cu/include/rk_gate.cuh, and keep weights that
-are tied over the layers in registers. The tuner decides whether that is faster.
+are tied over the layers in registers. Where layers are one small vector of sums, a block takes its
+samples through all of them and waits for no other. The tuner decides whether that is faster.
 """
 
 from __future__ import annotations
@@ -42,28 +43,34 @@ _VALUES_UP = Kernel("values_up")
 
 _MOST_SAMPLES = 64
 _OUTPUTS = 16  # outputs of a block whose weights fit its registers
+_ALONE = (32, 64)  # outputs of a block that has a whole layer
+_MOST_ALONE = 4096  # samples of such blocks: as many as are on a GPU at once
 
 
 @dataclass(frozen=True, slots=True)
 class Chained:
     """Launch variant of the sum layers of a pass: any batch size, or small batches.
 
-    For small batches blocks step through layers together, or each layer has a launch.
+    For small batches blocks step through layers together, or each layer has a launch; or, where
+    layers are small, a block steps through them ``alone``, with its own samples.
     """
 
     shape: Mixing | None = None
     together: bool = True
+    alone: bool = False
 
     @property
     def name(self) -> str:
         """Name of the candidate for the tuner."""
         if self.shape is None:
             return "layers"
+        if self.alone:
+            return f"blocks of {self.shape.outputs}"
         return f"{'chain' if self.together else 'launches'} of {self.shape.outputs}"
 
     def valid(self, n_batch: int) -> bool:
         """Whether the variant supports this batch size."""
-        return self.shape is None or n_batch <= _MOST_SAMPLES
+        return self.shape is None or n_batch <= (_MOST_ALONE if self.alone else _MOST_SAMPLES)
 
     def parts(self, layers: Layers) -> Iterator[Sequence[Any]]:
         """Split layers into those of one launch each."""
@@ -93,7 +100,8 @@ def choose_down(
 
 def _choose(kernel: Kernel, layers: Layers, theta: Array, n: int, trial: tune.Trial) -> Chained:
     sums = [layer for layer in layers if isinstance(layer, SumLayer)]
-    if n > _MOST_SAMPLES or len(sums) < 2:
+    alone = _alone(kernel, sums) if n <= _MOST_ALONE else ()
+    if (n > _MOST_SAMPLES and not alone) or len(sums) < 2:
         return LAYERS
     device = _device.device_of(theta)
     widest = max(sums, key=lambda layer: layer.n_weight)
@@ -101,7 +109,7 @@ def _choose(kernel: Kernel, layers: Layers, theta: Array, n: int, trial: tune.Tr
     if kernel is _FLOWS_DOWN:
         n_out, n_in = widest.n_element, widest.most_out
     key = (len(sums), n_out, n_in, sum(layer.n_weight for layer in sums), theta.dtype.name)
-    candidates = _candidates(n, n_out, n_in, theta.dtype, device)
+    candidates = (*_candidates(n, n_out, n_in, theta.dtype, device), *alone)
 
     def make_trial() -> tune.Trial:
         ready: dict[str, Callable[[], None]] = {}  # the host would take longer than most passes
@@ -146,8 +154,23 @@ def _candidates(
     return LAYERS, Chained(shape, together=False), Chained(shape)
 
 
+def _alone(kernel: Kernel, sums: Sequence[SumLayer]) -> tuple[Chained, ...]:
+    """Blocks that have a whole layer each, if layers are as small as that."""
+    tiles_of = element_tiles if kernel is _FLOWS_DOWN else node_tiles
+    for size in _ALONE:
+        if all(len(tiles_of(layer, size)[0]) == 1 for layer in _hosts(sums)):
+            return (Chained(Mixing(size, 1, 1), alone=True),)
+    return ()
+
+
 def values_up(
-    run: Sequence[SumLayer], theta: Array, values: Array, shape: Mixing, *, together: bool
+    run: Sequence[SumLayer],
+    theta: Array,
+    values: Array,
+    shape: Mixing,
+    *,
+    together: bool,
+    alone: bool = False,
 ) -> None:
     """Run `sum_forward` of all layers of a run, upwards."""
     size = shape.outputs
@@ -163,7 +186,7 @@ def values_up(
     rows = kept(first, ("rows up", len(run)), list_rows, beside)
     *dealt, counts = kept(first, ("up", len(run), size), tiles, beside)
     args = (*dealt, *rows, theta, values)
-    more = {"WIDTH": first.width}
+    more = {"WIDTH": first.width} | ({"ALONE": 1} if alone else {})
     _launch(_VALUES_UP, shape, together, counts, args, values.shape, theta, more)
 
 
@@ -175,6 +198,7 @@ def flows_down(
     shape: Mixing,
     *,
     together: bool,
+    alone: bool = False,
 ) -> None:
     """Run `sum_backward_joined` of all layers of a run, downwards."""
     size = shape.outputs
@@ -193,7 +217,7 @@ def flows_down(
     *dealt, counts = kept(first, ("down", len(run), size), tiles, beside)
     few = min(vec(layer, theta) for layer in run)
     args = (*dealt, *rows, theta, values, flows)
-    more = {"WIDTH": first.width, "VEC": few}
+    more = {"WIDTH": first.width, "VEC": few} | ({"ALONE": 1} if alone else {})
     _launch(_FLOWS_DOWN, shape, together, counts, args, values.shape, theta, more)
 
 
@@ -214,6 +238,10 @@ def _launch(
     device = _device.device_of(theta)
     n_across, n_block = -(-of[0] // shape.samples), _device.multiprocessors(device)
     macros, shared = shape.macros(theta.dtype) | more, shape.shared(theta.dtype)
+    if "ALONE" in more:
+        given, blocks = (*of, 0, len(counts), *args), (shape.threads,)
+        kernel.launch((n_across,), blocks, given, shared=shared, macros=macros, early=True)
+        return
     spans = [(0, len(counts))]
     if not together or device.kind == "cpu":
         spans = [(k, k + 1) for k in range(len(counts))]
@@ -240,11 +268,11 @@ def most_of_chains(layout: Layout) -> int:
     if layout.width == 0 or len(sums) < 2:
         return 0
     n_run = 2 + sum(len(layer.scaled) > 0 for layer in sums)  # flows are scaled between
-    total = n_run * (taken_by(4) + taken_by(4 * (len(sums) + 1)))
+    total, sizes = 0, (_OUTPUTS, *_ALONE[-1:])
     for layer in sums:
-        tables = (_sums(layer, _OUTPUTS), *_elements(layer, _OUTPUTS))
+        tables = [a for n in sizes for a in (_sums(layer, n), *_elements(layer, n))]
         total += sum(taken_by(a.nbytes) for a in (layer.list_rows, layer.element_rows, *tables))
-    return total
+    return total + len(sizes) * n_run * (taken_by(4) + taken_by(4 * (len(sums) + 1)))
 
 
 def _hosts(run: Sequence[SumLayer]) -> list[SumLayer]:

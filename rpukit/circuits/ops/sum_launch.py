@@ -50,11 +50,13 @@ _SUM_STAGE = Kernel("sum_stage")
 
 _BLOCKS = 120  # of a launch that keeps a GPU busy
 _SEGMENT = 64
+_NARROW = 4  # rows of an element for which 512 threads have registers enough
 _WAVES = 1500  # blocks from which several to a multiprocessor pay
 _CROWDED = 360  # tiles of weights from which three to a multiprocessor pay
 _FEW = 4  # segments of a sum that are few
 _STAGED = 3  # samples from which exponentials have a launch of their own
 _MANY = 64  # samples for which layers of few segments are staged, however short those are
+_SPARSE = 132  # blocks of sum_stage.cu that leave no multiprocessor a second one
 _STEPS, _STAGES = 16, 4  # of circuit_tiles.cuh
 
 
@@ -67,6 +69,7 @@ class Mixing:
     samples: int
     rows: int = 0
     columns: int = 4  # of a thread with rows
+    stages: int = _STAGES
 
     @property
     def threads(self) -> int:
@@ -81,7 +84,7 @@ class Mixing:
         if self.rows:
             stage = max(_STEPS * self.outputs, (_STEPS + 4) * self.outputs) + _STEPS * n
             part = self.outputs * (n + (4 if n < 16 else 8))
-            size = self.lanes * (_STAGES * stage + part + 4 * n)
+            size = self.lanes * (self.stages * stage + part + 4 * n)
         else:
             stride = _SEGMENT * (n if n < 8 else n + 4) + (4 if n < 4 else n)
             size = self.lanes * max(stride, n * (self.outputs + 1))
@@ -91,7 +94,14 @@ class Mixing:
         """Macros of the kernel."""
         shape = {"OUTPUTS": self.outputs, "LANES": self.lanes, "SAMPLES": self.samples}
         staged = {"STAGED": 1, "ROWS": self.rows, "COLUMNS": self.columns} if self.rows else {}
+        if self.rows and self.stages != _STAGES:
+            staged["ST"] = self.stages
         return {"REAL": real(dtype)} | shape | staged
+
+    def roomy(self, width: int) -> Mixing:
+        """Leave threads enough registers for elements of many rows."""
+        crowded = self.rows and self.threads > 256 and width > _NARROW
+        return replace(self, columns=8) if crowded else self
 
     def fitted(self, n_segment: int, dtype: np.dtype[Any], limit: int) -> Mixing:
         """Limit segments per stage by their number and by shared memory."""
@@ -103,7 +113,7 @@ class Mixing:
 
 # The largest tile first: it reads least. Those at the end are for few blocks.
 _TILES = (
-    Mixing(64, 4, 64, 8, 8),
+    Mixing(64, 4, 64, 8, 4),
     Mixing(64, 4, 32, 8),
     Mixing(32, 8, 32, 8),
     Mixing(32, 8, 16, 4),
@@ -163,6 +173,7 @@ def mix_up(
     dense = _dense(layer.list_elements.size, len(first), n)
     limit = dynamic_limit(_device.device_of(values))
     shape = mixing(n, layer.end_row - layer.first_row, layer.most_in, dtype, dense, limit)
+    shape = shape if apart else shape.roomy(layer.width)
     tiles = node_tiles(layer, shape.outputs)
     staged: tuple[Any, ...] = (None, None)
     if shape.rows:
@@ -200,6 +211,7 @@ def mix_down(
     dense = _dense(layer.end_row - layer.first_row, len(first), n)
     limit = dynamic_limit(_device.device_of(of))
     shape = mixing(n, layer.n_element, int(layer.most_out), dtype, dense, limit, True)
+    shape = shape.roomy(layer.width) if joined else shape
     tiles = element_tiles(layer, shape.outputs)
     staged: tuple[Any, ...] = (None, None)
     if shape.rows:
@@ -332,9 +344,15 @@ def sum_stage(
     top = room[n_line * n_column : (n_line + n_segment) * n_column].reshape(n_segment, n_column)
     grid = (n_segment, min(-(-n_column // 32), 65535))
     macros = {"REAL": real(dtype), "WIDTH": width, "LIFT": int(flows is not None)}
+    warps = macros["WARPS"] = _warps(grid[0] * grid[1])
     args = (n, n_column, n_value, *segments, rows, values, flows, w, top)
-    _SUM_STAGE.launch(grid, (256,), args, macros=macros, early=True)
+    _SUM_STAGE.launch(grid, (32 * warps,), args, macros=macros, early=True)
     return w, top
+
+
+def _warps(n_block: int) -> int:
+    """Warps of a block of sum_stage.cu: more where blocks are few."""
+    return 32 if n_block <= _SPARSE else 16 if n_block <= 2 * _SPARSE else 8
 
 
 def _launch(

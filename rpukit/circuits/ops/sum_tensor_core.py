@@ -19,6 +19,7 @@ from rpukit._workers import run_rows, work_grain
 from rpukit.circuits.compiled.arena import empty, taken_by
 from rpukit.circuits.compiled.layout import Layout, SumLayer
 from rpukit.circuits.compiled.tables import Uses, element_tiles, kept, node_tiles, weight_tiles
+from rpukit.circuits.ops.staging import StagedLifts, Staging
 from rpukit.circuits.ops.sum_launch import dynamic_limit
 
 __all__ = [
@@ -185,6 +186,7 @@ def tensor_stage(
     room: Array | None = None,
     *,
     split: bool = False,
+    into: Staging | None = None,
 ) -> tuple[Array, Array]:
     """Compute the exponentials of lists of inputs, as bfloat16, and their maxima.
 
@@ -203,6 +205,8 @@ def tensor_stage(
         Where the results go; see `sum_launch.room_for`.
     split : bool
         Make pairs.
+    into : Staging, optional
+        Where the results go instead. On a GPU.
 
     Returns
     -------
@@ -213,18 +217,21 @@ def tensor_stage(
     (n, n_value), n_list, device = values.shape, len(tables[0]), _device.device_of(values)
     planes = split + 1
     n_word, n_top = planes * n * n_column // 2, n * n_list  # columns are even
-    if room is None:
-        room = empty((n_word + n_top,), np.float32, device)
-    staged = room[:n_word].view(np.uint16).reshape(planes, n, n_column)
-    top = room[n_word : n_word + n_top].reshape(n, n_list)
+    if into is None or into.words is None:
+        if room is None:
+            room = empty((n_word + n_top,), np.float32, device)
+        staged = room[:n_word].view(np.uint16).reshape(planes, n, n_column)
+        top = room[n_word : n_word + n_top].reshape(n, n_list)
+        into = _usual(staged, top) if into is None else _with_words(into, staged)
+    staged, top = into.words, into.top
     if _device.takes_kernels(values):
         team, held = _team(most)
         macros = {"WIDTH": width, "LIFT": int(flows is not None), "TEAM": team, "HELD": held}
-        sizes = (n, n_value, n_list, n_column)
-        args = (*sizes, *tables, rows, values, flows, _apart(staged), staged, top)
+        sizes = (n, n_value, into.line, into.top_line, into.top_step)
+        args = (*sizes, *tables, rows, values, flows, into.apart, staged, top, *into.kept)
         threads = max(128, team)
         across = min(-(-n * team // threads), max(1, _TEAMS * 128 // threads // n_list))
-        macros |= _split(staged)
+        macros |= {"SPLIT": 1} if split else {"KEEP": 1} if into.kept[0] else {}
         _TENSOR_STAGE.launch((n_list, across), (threads,), args, macros=macros, early=True)
         return staged, top
     if rows is None:
@@ -289,16 +296,20 @@ def tensor_backward(
     room: Array | None = None,
     *,
     tree: bool = False,
+    lifts: StagedLifts | None = None,
 ) -> None:
     """Compute flows of elements from lifts; or, on a GPU, of rows from values and flows.
 
     With ``flows`` and values those of elements go there. ``tree``: flows of rows are set, not
-    added to; see `Layout.tree`.
+    added to; see `Layout.tree`. ``lifts``: where exponentials are kept for the counts.
     """
     joined = values is not None
     groups = _columns(layer, "groups")
     above = (values, row_flows) if lift is None else (lift, None)
-    staged, top = tensor_stage(groups, None, *above, 0, room, split=rounded.split)
+    into, found = None, None if lifts is None else lifts.of_layer(layer, groups)
+    if found is not None:
+        groups, into = found
+    staged, top = tensor_stage(groups, None, *above, 0, room, split=rounded.split, into=into)
     at, words = groups[2], _words(layer, rounded)
     parents = (layer.parent_first, layer.parent_group, layer.parent_place)
     n, n_row = above[0].shape  # type: ignore[union-attr]
@@ -312,10 +323,12 @@ def tensor_backward(
     kind = _kind(rounded, theta)
     tile = tile_for(n, layer.n_element, layer.most_out, *kind, layer.most_in)
     tiles = element_tiles(layer, tile.outputs)
-    sizes = (n, layer.n_element, n_row, len(tiles[0]), groups[3], len(at))
+    into = _usual(staged, top) if into is None else _with_words(into, staged)
+    lines = (into.line, into.top_line, into.top_step)
+    sizes = (n, layer.n_element, n_row, len(tiles[0]), *lines)
     own = (layer.group_row, layer.group_size, layer.group_theta, words, at, *parents)
     rows = layer.element_rows if joined else None
-    factors = (rounded.words, _apart(rounded.words), staged, _apart(staged), top)
+    factors = (rounded.words, _apart(rounded.words), staged, into.apart, top)
     arrays = (theta, values, lift, elements, *factors, row_flows, flows)
     more = {"WIDTH": layer.width if joined else 0, "LIFT": int(lift is not None)}
     more |= {"TREE": int(tree), "SHARED": int(joined and flows is not None)}
@@ -335,6 +348,18 @@ def _launch(
 def _split(words: Array) -> dict[str, int]:
     """Return the macro of kernels that pairs need."""
     return {"SPLIT": 1} if len(words) > 1 else {}
+
+
+def _usual(staged: Array, top: Array) -> Staging:
+    """Describe exponentials (planes, n_sample, n_column) and maxima (n_sample, n_list)."""
+    return Staging(staged, top, staged.shape[2], _apart(staged), top.shape[1], 1)
+
+
+def _with_words(into: Staging, staged: Array) -> Staging:
+    """Put the words of a layer where they are in scratch."""
+    if into.words is not None:
+        return into
+    return replace(into, words=staged, line=staged.shape[2], apart=_apart(staged))
 
 
 def _apart(words: Array) -> int:

@@ -30,6 +30,7 @@ from rpukit.circuits.ops.small_batch import (
     flows_down,
     values_up,
 )
+from rpukit.circuits.ops.staging import StagedLifts, staged_lifts
 from rpukit.circuits.ops.sum_launch import room_for
 from rpukit.circuits.ops.sum_tensor_core import tensor_backward, tensor_forward
 from rpukit.circuits.parameters import Parameters, Statistics
@@ -78,6 +79,7 @@ class Pass:
     weights: Array = None  # flows of the roots (n, n_root)
     out: Array = None  # values of the roots (n, n_root), a copy
     room: Array = None  # scratch of the kernels of a layer
+    lifts: StagedLifts | None = None  # exponentials of lifts, which the counts take
 
     def hold_elements(self, parameters: Parameters, *, keep: bool) -> None:
         """Allocate elements: of all layers with ``keep``."""
@@ -135,8 +137,8 @@ def _up(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
             ops.product_forward(layer, run.values, run.values)
             continue
         if chained.shape is not None:
-            shape, together = chained.shape, chained.together
-            values_up(part, theta, run.values, shape, together=together)
+            how = {"together": chained.together, "alone": chained.alone}
+            values_up(part, theta, run.values, chained.shape, **how)
             continue
         below = None if joined else run.of_layer(layer)
         if not joined:
@@ -163,6 +165,10 @@ def run_down(parameters: Parameters, run: Pass, root_flows: Array) -> Pass:
         arrays = (theta, run.values, run.elements, run.flows, run.lift)
         ops.flows_down(parameters.program, *arrays)
         return run
+    if joined and rounded is not None:
+        split = rounded.split
+        for uses in (uses for uses, by_parts in parameters.counted if by_parts == split):
+            run.lifts = staged_lifts(uses, parameters.layers, run.flows, split=split)
     chained = LAYERS
     if joined and rounded is None and not parameters.layout.shared:
         given = (parameters.layers, theta, len(values))
@@ -193,13 +199,13 @@ def _down(parameters: Parameters, run: Pass, chained: Chained) -> list[Array]:
         if isinstance(layer, ProductLayer):
             ops.product_backward(layer, run.flows, run.flows)
         elif chained.shape is not None:
-            shape, together = chained.shape, chained.together
-            flows_down(part, theta, values, run.flows, shape, together=together)
+            how = {"together": chained.together, "alone": chained.alone}
+            flows_down(part, theta, values, run.flows, chained.shape, **how)
         elif joined:
             flows = _part(scratch, len(values), layer) if layer.shared else None
             if rounded is not None:
                 joint = (values, None, None, run.flows, flows, run.room)
-                tensor_backward(layer, rounded, theta, *joint, tree=tree)
+                tensor_backward(layer, rounded, theta, *joint, tree=tree, lifts=run.lifts)
             else:
                 arrays = (values, run.flows, flows, run.room)
                 ops.sum_backward_joined(layer, theta, *arrays, tree=tree)
@@ -233,7 +239,7 @@ def _parts_down(parameters: Parameters, run: Pass, chained: Chained) -> Iterator
 def gather(parameters: Parameters, run: Pass, statistics: Statistics) -> None:
     """Add the flows of a pass to the statistics."""
     counted = parameters.counted
-    made = steps_of(counted, run.lift, run.elements, run.values, run.flows)
+    made = steps_of(counted, run.lift, run.elements, run.values, run.flows, run.lifts)
     count_weights(statistics, counted, parameters.theta, made)
     leaf_counts(statistics, parameters.rows, run.codes, run.numbers, run.flows)
     if run.out is None:  # of a rule that goes down by itself
@@ -265,7 +271,8 @@ def steps_of_pass(parameters: Parameters, run: Pass) -> Steps:
     if run.out is None:  # of a rule that goes down by itself
         out = run.values.take(parameters.root_rows, axis=1)
         run.out = as_type(out, parameters.theta.dtype)
-    return steps_of(parameters.counted, run.lift, run.elements, run.values, run.flows)
+    arrays = (run.lift, run.elements, run.values, run.flows)
+    return steps_of(parameters.counted, *arrays, run.lifts)
 
 
 def gather_block(

@@ -43,6 +43,27 @@ def held(device, dtype):
     return [*out, *(arrays[name] for name in sorted(arrays))]
 
 
+def parted():
+    """Tables of more values than a block holds, which three variables share; and short ones."""
+    wide = circuits.inputs(0, circuits.Categorical(n_values=300), 37)
+    few = circuits.inputs(0, circuits.Categorical(n_values=17), 37)
+    beside = wide.duplicate(1), wide.duplicate(2)
+    both = circuits.product(wide, *beside), circuits.product(few, *beside)
+    return circuits.sum(*both, n_nodes=1)
+
+
+def parts(device, dtype):
+    """Values at the ends of parts, and behind the last one of the smaller tables, some missing."""
+    pc = rk.Circuit.from_state(made(parted, dtype), device)
+    x = np.floor(uniform((80, 3), 106) * np.float32(300)).astype(np.int32)
+    x[:6, 0] = 16, 17, 255, 256, 299, 0
+    missing = uniform(x.shape, 107) < np.float32(0.2)
+    x, missing = put(x, device), put(missing, device)
+    out = [pc.log_likelihood(x, missing=missing), pc.accumulate(x, missing=missing)]
+    arrays = pc.state()["arrays"]
+    return [*out, *(arrays[name] for name in sorted(arrays))]
+
+
 def at_ends(device, dtype):
     """Zeros where a density begins, and angles of both signs."""
     state = made(of_functions, dtype)
@@ -103,6 +124,7 @@ def left(device, dtype, root):
 
 def cases() -> Iterator[tuple[str, Case]]:
     yield "leaf_forward", Case("float32-held", partial(held, dtype="float32"))
+    yield "leaf_forward", Case("float32-parts", partial(parts, dtype="float32"))
     for dtype in ("float32", "float64"):
         for kernel in ("normal_density", "normal_statistic"):
             yield kernel, Case(f"{dtype}-dense", partial(dense, dtype=dtype))
