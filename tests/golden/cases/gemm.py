@@ -8,6 +8,7 @@ import numpy as np
 
 import rpukit as rk
 from rpukit import _device, elementwise
+from rpukit._kernels.launch import recording
 from tests.golden.cases.case import Case, put
 
 
@@ -41,8 +42,12 @@ def gemm_in_turns(m, n, k, dtype, tile, seed, split="IN_TURNS"):
         tiles = _real_tiles.DOUBLE_TILES if dtype == "f8" else _real_tiles.FLOAT_TILES
         (found,) = (t for t in tiles if t.name == tile)
         out = _device.zeros((m, n), np.dtype(dtype), _device.device_of(a))
-        for add in (0, 1):
-            real.product(a, b, out, False, True, found, split=getattr(_real_tiles, split), add=add)
+        with recording() as launches:
+            for add in (0, 1):
+                way = {"split": getattr(_real_tiles, split), "add": add}
+                real.product(a, b, out, False, True, found, **way)
+        if any(bool(one.args[-2].any()) for one in launches):
+            raise AssertionError("numbers of turns are not 0 after a launch")
         return [out]
 
     return run
@@ -192,4 +197,6 @@ def cases() -> Iterator[tuple[str, Case]]:
             gemm_in_turns(40, 37, 3079, dtype, tile, 37, "AT_ONCE"),
         )
         yield "det_gemm", Case(name, run)
+    run = gemm_in_turns(20, 19, 6151, "f8", "32x32 tensor few", 38, "AT_ONCE")
+    yield "det_gemm", Case("f8-at-once-seven", run)
     yield from tensor_gemms()
