@@ -40,7 +40,7 @@ OPTIONS = {
     # Barriers in shared memory beyond those that a tool counts by itself give reports of no fault.
     "racecheck": {"--racecheck-report": "all", "--num-cuda-barriers": "64"},
 }
-# Reports that are no faults, by tool, kernel, the beginning of the text and a part of the case's name.
+# Reports that are no faults, by tool, kernel, beginning of the text, part of the case's name.
 KNOWN = {
     ("initcheck", "sum_flow", "Uninitialized __global__ memory read of size 16", ""): (
         "copies of 16 bytes take the padding of a line, of which no weight is computed"
