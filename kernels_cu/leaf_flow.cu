@@ -13,7 +13,7 @@
 // Grid: (n_tile, parts), blocks of 8 warps; a block has its part of the values, the lanes of a warp are the nodes of a tile. A
 // block lists the steps of its values among the next SCAN; warp w takes those whose value is w of 8, TOGETHER at a time. Where
 // there are many steps the chains of a block's values lie in shared memory meanwhile.
-// Macros: REAL, FLOWS_AHEAD, TOTALS_AHEAD (0: do not ask for them early).
+// Macro: REAL.
 // mirror: rpukit/circuits/_mirror/learning.py::leaf_flow
 // op: rpukit.circuits.ops.layers.leaf_flow
 // bits: exact
@@ -29,12 +29,6 @@
 #define HELD (1056 / (int)sizeof(REAL))  // values of a block in shared memory
 #define STRIDE 33  // values of a node, and nodes of a value, are in different banks
 #define BLOCKS (16 / (int)sizeof(REAL))  // of a multiprocessor
-#ifndef FLOWS_AHEAD
-#define FLOWS_AHEAD 1
-#endif
-#ifndef TOTALS_AHEAD
-#define TOTALS_AHEAD 1
-#endif
 #define LARGEST (sizeof(REAL) == 4 ? (REAL)3.4028234663852886e38 : (REAL)1.0463951242053392e298)  // 2^990: totals are finite
 
 typedef unsigned short u16;
@@ -85,11 +79,6 @@ struct Part {
 #pragma unroll 4
             for (int x = threadIdx.x % 32; x < n_value; x += 32) act(held[x * STRIDE + q], place[q] + first + x);
     }
-    // act(where a value is among all totals), one of each 128 bytes.
-    template <class Act> __device__ __forceinline__ void each_line(Act act) const {
-        for (int q = threadIdx.x / 32; q < n_node; q += WARPS)
-            for (int x = threadIdx.x % 32 * 16; x < n_value; x += 32 * 16) act(place[q] + first + x);
-    }
     // End the chains; totals are loaded together.
     __device__ __forceinline__ void settle_all(REAL *chains, double *totals) const {
         for (int q = threadIdx.x / 32; q < n_node; q += WARPS)
@@ -133,8 +122,6 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
     int passed = (int)(*position % BLOCK) * uses;  // of the block of samples, before step 0
     bool fresh = passed == 0, ended = false;  // chains that begin, and end, with the block of samples are 0
     if (holds) part.each([&](REAL &chain, i64 at) { chain = fresh ? (REAL)0 : chains[at]; });
-    if (TOTALS_AHEAD && holds && n_step >= missing && n_step >= end_of_chain(passed, uses) - passed)
-        part.each_line([&](i64 at) { ask_for(totals + at); });
     REAL mean = kinds[n0] == GAUSSIAN ? parameters[centre[n0 + min(lane, n_node - 1)]] : (REAL)0;
     for (int s0 = 0, end = end_of_chain(passed, uses) - passed; s0 < n_step;) {  // end: of a chain
         int stop = min(min(s0 + SCAN, end), n_step);
@@ -143,11 +130,6 @@ leaf_flow(int n_sample, int n_variable, int n_row, const i64 *position, const in
             v = (v < 0 ? missing : table && v >= missing ? missing + 1 : v) - first;  // above: of other leaves alone
             return v < n_value ? v : -1;
         });
-        for (int k = threadIdx.x; FLOWS_AHEAD && k < n_found; k += 32 * WARPS) {
-            int s = s0 + list.step[k], b = s / uses;
-            const REAL *from = flows + (u64)b * n_row + rows[s - b * uses];
-            ask_for(from), ask_for(from + n_node - 1);
-        }
         for (int k0 = 0; k0 < n_found; k0 += 32) {
             int k = min(k0 + lane, n_found - 1), s = s0 + list.step[k], v = list.value[k], b = s / uses, row = rows[s % uses];
             u32 mine = __ballot_sync(~0u, k0 + lane < n_found && (table ? v % WARPS : 0) == warp);

@@ -11,7 +11,7 @@
 //
 // Grid: n_tile * (samples / SAMPLES), tiles first; blocks as in circuit_mix.cuh or circuit_tiles.cuh. Order: parents by group, ascending, nodes of each in
 // segments. A sum that is 0 or subnormal is made again with the largest lift that has a weight.
-// Macros: VALUES_AHEAD (0: do not ask for values early), REAL, WIDTH, LIFT, TREE, SHARED, VEC, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32); STAGED, ROWS, COLUMNS.
+// Macros: REAL, WIDTH, LIFT, TREE, SHARED, VEC, OUTPUTS, LANES, SAMPLES (powers of two; COLUMNS * LANES a multiple of 32); STAGED, ROWS, COLUMNS.
 // mirror: rpukit/circuits/_mirror/layers.py::sum_backward
 // op: rpukit.circuits.ops.layers.sum_backward
 // bits: exact
@@ -34,9 +34,6 @@
 #define INTO (SHARED ? 0 : WIDTH)  // rows of an element whose flows are written
 #ifndef TREE
 #define TREE 0
-#endif
-#ifndef VALUES_AHEAD
-#define VALUES_AHEAD 1
 #endif
 #define ALONG 0
 #if STAGED
@@ -85,7 +82,6 @@ sum_backward(int n_sample, int n_element, int n_row, int n_tile, int n_column, c
     u64 at0 = (u64)sample0 * n_row;
     Lifts lifts{LIFT ? nullptr : values + at0, LIFT ? lift + at0 : nullptr, LIFT ? nullptr : row_flows + at0, n_row, 0};
 #if STAGED
-    if (VALUES_AHEAD && WIDTH) ask_for_values<THREADS, OUTPUTS>(element_rows + (u64)e0 * WIDTH, n_out, values + at0, samples, n_row);
     Mixture mixture;
     int n_segment = 0;
     for (i64 p = start; p < stop; ++p) n_segment += group_segment[parent_group[p] + 1] - group_segment[parent_group[p]];

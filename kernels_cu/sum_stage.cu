@@ -8,7 +8,7 @@
 //
 // Grid: (n_segment, samples / 32), blocks of WARPS warps, each of which has 32 / WARPS samples at a time; a block turns what it
 // made, so that samples lie side by side. A maximum has no order.
-// Macros: REAL, WIDTH, LIFT, WARPS, VALUES_AHEAD (0: do not ask for values early).
+// Macros: REAL, WIDTH, LIFT, WARPS.
 // mirror: rpukit/circuits/_mirror/layers.py::sum_stage
 // op: rpukit.circuits.ops.sum_launch.sum_stage
 // bits: exact
@@ -26,9 +26,6 @@
 #ifndef WARPS
 #define WARPS 8
 #endif
-#ifndef VALUES_AHEAD
-#define VALUES_AHEAD 1
-#endif
 #define TOGETHER 32  // samples of a block
 #define EACH (TOGETHER / WARPS)  // of a warp
 
@@ -44,11 +41,6 @@ sum_stage(int n_sample, int n_column, int n_value, const i64 *first, const int *
     for (int x = 0; x < 2 * width; ++x) {
         i64 k = at + min(lane + x / width * 32, n - 1);
         place[x / width][x % width] = WIDTH ? rows[k * width + x % width] : (int)k;
-    }
-#pragma unroll
-    for (int y = 0; VALUES_AHEAD && WIDTH && y < 2 * EACH * width; ++y) {  // most of them are there before the launch before this one ends
-        int b = blockIdx.y * TOGETHER + warp * EACH + y / width / 2;
-        if (lane % 16 == 0 && b < n_sample) ask_for(values + (u64)b * n_value + max(place[y / width % 2][y % width], 0));
     }
     wait_for_earlier();
     for (int b0 = blockIdx.y * TOGETHER; b0 < n_column; b0 += gridDim.y * TOGETHER) {

@@ -9,7 +9,7 @@
 // sum); nodes of each in steps of 16, ascending, one accumulator. A sum that is 0 or subnormal is made again in float32, as in
 // sum_backward.cu.
 // SPLIT: as in tensor_forward.cu.
-// Macros: VALUES_AHEAD (0: do not ask for values early), SPLIT, WIDTH, LIFT, TREE, SHARED (as in sum_backward.cu), BI, BJ, WI, WJ, ST (as in det_gemm_mma.cu).
+// Macros: SPLIT, WIDTH, LIFT, TREE, SHARED (as in sum_backward.cu), BI, BJ, WI, WJ, ST (as in det_gemm_mma.cu).
 // mirror: rpukit/circuits/_mirror/tensor.py::tensor_backward
 // op: rpukit.circuits.ops.sum_tensor_core.tensor_backward
 // bits: arch-exact
@@ -29,9 +29,6 @@
 #define INTO (SHARED ? 0 : WIDTH)  // rows of an element whose flows are written
 #ifndef TREE
 #define TREE 0
-#endif
-#ifndef VALUES_AHEAD
-#define VALUES_AHEAD 1
 #endif
 #define APART (N_THREAD / BI)  // samples between those of a thread
 #define TOGETHER (SPLIT ? 8 : 4)  // samples that are read at a time; the first ones, of pairs, before the sums are made
@@ -61,7 +58,6 @@ tensor_backward(int n_sample, int n_element, int n_row, int n_tile, int ld, int 
         }
     };
     if (SPLIT) read_values(threadIdx.x / BI);  // no launch that is still under way writes them
-    else if (VALUES_AHEAD && WIDTH) ask_for_values<N_THREAD, BI>(element_rows + (u64)e0 * WIDTH, n_i, values + (u64)sample0 * n_row, n_j, n_row);
     each_chain(own, [&](int x, int, int) { total[x / (4 * MJ)][x / 4 % MJ][x % 4] = 0.0f; });
     for (int j = threadIdx.x; j < BJ; j += N_THREAD) largest[j] = NOTHING;
     for (i64 p = start; p < stop; ++p) {

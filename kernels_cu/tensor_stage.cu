@@ -10,7 +10,7 @@
 //   KEEP: the numbers themselves go to kept (n_sample, kept_line) too, of a list from column kept_at on
 //
 // Grid: (n_list, samples), 128 threads or TEAM; TEAM threads have a sample's list, pairs of neighbours each. A maximum has no order.
-// Macros: VALUES_AHEAD (0: do not ask for values early), WIDTH, LIFT, SPLIT, KEEP, TEAM (32, or more for long lists), HELD (values of a thread in registers, even).
+// Macros: WIDTH, LIFT, SPLIT, KEEP, TEAM (32, or more for long lists), HELD (values of a thread in registers, even).
 // mirror: rpukit/circuits/_mirror/tensor.py::tensor_stage
 // op: rpukit.circuits.ops.sum_tensor_core.tensor_stage
 // bits: exact
@@ -32,11 +32,9 @@
 #ifndef KEEP
 #define KEEP 0
 #endif
+#define WIDTH_OR_1 (WIDTH ? WIDTH : 1)
 #ifndef TEAM
 #define TEAM 128
-#endif
-#ifndef VALUES_AHEAD
-#define VALUES_AHEAD 1
 #endif
 #ifndef HELD
 #define HELD 8  // of longer lists the other values are read again
@@ -73,14 +71,8 @@ tensor_stage(int n_sample, int n_value, int ld, int ld_top, int top_step, const 
     int places[HELD][WIDTH_OR_1];  // of inputs, which are the same for all samples
 #pragma unroll
     for (int x = 0; x < HELD * WIDTH; ++x) places[x / WIDTH_OR_1][x % WIDTH_OR_1] = input.place(index_of(x / WIDTH_OR_1))[x % WIDTH_OR_1];
-    int b0 = blockIdx.y * TEAMS + threadIdx.x / TEAM;
-#pragma unroll
-    for (int x = 0; VALUES_AHEAD && x < HELD * WIDTH; x += 2 * WIDTH_OR_1)  // most of them are there before the launch before this one ends
-#pragma unroll
-        for (int k = 0; k < WIDTH; ++k)
-            if (own % 8 == 0 && b0 < n_sample) ask_for(values + (u64)b0 * n_value + max(places[x / WIDTH_OR_1][k], 0));
     wait_for_earlier();
-    for (int b = b0; b < n_sample; b += gridDim.y * TEAMS) {
+    for (int b = blockIdx.y * TEAMS + threadIdx.x / TEAM; b < n_sample; b += gridDim.y * TEAMS) {
         input.values = values + (u64)b * n_value;
         input.flows = LIFT ? flows + (u64)b * n_value : nullptr;
         double held[HELD];

@@ -22,7 +22,6 @@
 #ifndef WIDTH  // rows of an element that are read where they lie, -1 for none; 0: elements have an array
 #define WIDTH 0
 #endif
-#define WIDTH_OR_1 (WIDTH ? WIDTH : 1)
 
 __device__ __forceinline__ float rk_tiny(float) { return 1.17549435e-38f; }
 __device__ __forceinline__ double rk_tiny(double) { return 2.2250738585072014e-308; }
@@ -118,22 +117,6 @@ __device__ __forceinline__ int end_of_chain(int w, int uses) {
 __device__ __forceinline__ void settle(REAL &chain, double &total) {
     total = total + (double)chain;
     chain = (REAL)0;
-}
-
-// Ask for the 128 bytes around an address, so that a read finds them in the cache of all multiprocessors.
-__device__ __forceinline__ void ask_for(const void *p) {
-#ifndef RK_ON_CPU
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
-#endif
-}
-
-// Have N_OWN threads ask for the values that `size` neighbouring elements of `samples` are made of; line0 is of the first sample.
-template <int N_OWN, int N_OUT> __device__ __forceinline__ void ask_for_values(const int *rows, int size, const double *line0, int samples, int n_row) {
-    constexpr int across = (N_OUT + 15) / 16;
-    for (int p = threadIdx.x; p < across * WIDTH * samples; p += N_OWN) {
-        int e = min(p % across * 16, size - 1), k = p / across % WIDTH_OR_1;
-        ask_for(line0 + (u64)(p / across / WIDTH_OR_1) * n_row + max(rows[e * WIDTH + k], 0));
-    }
 }
 
 // Have the THREADS of a block divide a line of n values by their sum, added ascending; without `open`, or without a
