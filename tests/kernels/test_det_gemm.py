@@ -149,6 +149,7 @@ TURNS = (  # tile, terms
     (FLOAT_TILES[9], 5 * 1024),
     (DOUBLE_TILES[3], 3 * 1024 + 70),
     (DOUBLE_TILES[8], 900),  # one segment
+    (DOUBLE_TILES[10], 6 * 1024 + 7),  # more of them than are asked for together
 )
 
 

@@ -197,6 +197,4 @@ def cases() -> Iterator[tuple[str, Case]]:
             gemm_in_turns(40, 37, 3079, dtype, tile, 37, "AT_ONCE"),
         )
         yield "det_gemm", Case(name, run)
-    run = gemm_in_turns(20, 19, 6151, "f8", "32x32 tensor few", 38, "AT_ONCE")
-    yield "det_gemm", Case("f8-at-once-seven", run)
     yield from tensor_gemms()
