@@ -206,12 +206,12 @@ _DOUBLE_PACES = {
 # What blocks that share a tile add to segments of 1024 terms, as a part, by the bytes of an
 # element and their number.
 _SHARING = {
-    4: {1: 0.0, 2: 0.153, 4: 0.153, 8: 0.185, IN_TURNS: 0.08, AT_ONCE: 0.08},
-    8: {1: 0.0, 2: 0.181, 4: 0.197, 8: 0.278, IN_TURNS: 0.08, AT_ONCE: 0.08},
+    4: {1: 0.0, 2: 0.153, 4: 0.153, 8: 0.185, IN_TURNS: 0.08, AT_ONCE: 0.0},
+    8: {1: 0.0, 2: 0.181, 4: 0.197, 8: 0.278, IN_TURNS: 0.08, AT_ONCE: 0.0},
 }
 # Microseconds on an H200: of each turn that nothing hides, by the bytes of an element; of the last
 # block, which adds all segments.
-_TURN, _AT_ONCE = {4: 1.2, 8: 2.3}, 2.5
+_TURN, _AT_ONCE = {4: 1.2, 8: 2.3}, 1.5
 _READ, _KEPT = 1e5, 2e6  # bytes a microsecond that the last block reads; that all blocks write
 _MOST_TURNS, _MOST_AT_ONCE = 256, 1 << 25  # segments of a sum; bytes of their results
 _NO_TURNS = ("128x128", "128x128 tensor")  # which lose by them
