@@ -11,6 +11,7 @@ from rpukit.errors import DTypeError, ShapeError
 from rpukit.gemm import _real_tiles, real
 from rpukit.gemm._real_tiles import AT_ONCE, DOUBLE_TILES, FLOAT_TILES, IN_TURNS
 from rpukit.testing import assert_same_bits, on_cpu
+from tests.on_cpu import runner
 
 SIZES = [
     (1, 1, 1),
@@ -174,6 +175,33 @@ def test_blocks_in_turns_continue_sums(split):
     assert_same_bits(got, expected)
     (launch,) = launches
     assert not launch.args[-2].any()
+
+
+@pytest.mark.parametrize("split", [IN_TURNS, AT_ONCE])
+def test_blocks_that_run_side_by_side(split, monkeypatch):
+    """All blocks at the same time; of the first one most lanes come late.
+
+    The first lane of a warp counts what its lanes have made, which another block then reads.
+    """
+    text_of = runner.text_of
+    late = "for (int n = blockIdx.x || threadIdx.x % 32 == 0 ? 0 : 100; n; --n) rk_yield();\n"
+    edits = (
+        ('#include "cuda_on_cpu.h"\n', '{}#include "clusters.h"\n'),
+        ("int k, const Sharing &share) {\n", f"{{}}{late}"),
+        ("ON_CPU_EXPORT(det_gemm)", "#undef CLUSTER\n#define CLUSTER grid[0]\n{}"),
+    )
+
+    def side_by_side(variant):
+        text = text_of(variant)
+        for old, new in edits:
+            assert text.count(old) == 1
+            text = text.replace(old, new.replace("{}", old))
+        return text
+
+    monkeypatch.setattr(runner, "text_of", side_by_side)
+    tile = next(t for t in FLOAT_TILES if t.copiers)
+    size = (tile.rows + 1, tile.columns, 2 * 1024 + 70)
+    compare(tile, size, [(False, True)], split, orders=(0, 1, 7))
 
 
 @pytest.mark.parametrize("tile", [FLOAT_TILES[4], DOUBLE_TILES[2], TILES[-1]])
