@@ -1,0 +1,45 @@
+"""Kernels of 16-bit products, det_gemm_tensor and det_gemm_mma, with threads that come late.
+
+On a CPU the lanes of a warp go from one meeting to the next together, so that a missing meeting is
+not noticed. Here all lanes but the first, or all warps but one, give way some times in between.
+"""
+
+import pytest
+
+from rpukit.testing import assert_same_bits, on_cpu
+from tests.golden.cases.edges.gemm import by_parts, ring
+from tests.golden.cases.gemm import thin_gemm
+from tests.on_cpu import runner
+
+LANES, WARPS = "threadIdx.x % 32", "threadIdx.x / 32 % 4"  # which are late, if not 0
+LATE = {  # which threads are late, before what, in which work
+    "copies": (LANES, "of_p.skip(", thin_gemm(17, 16, 75, "bfloat16", "thin 32x16/4", 2)),
+    "sums": (LANES, "read_box(d, part", by_parts("128x64", 130, 64)),
+    "results": (
+        WARPS,
+        "*(uint4 *)(out + (u64)(j + row)",
+        ring("turned 64x16", 40, 400, 64, (1, 1), "u2", 400),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_kernel_with_late_threads(name, monkeypatch):
+    """The same bits, whichever threads come late."""
+    threads, place, work = LATE[name]
+    text_of, edited = runner.text_of, []
+
+    def late(variant):
+        text = text_of(variant)
+        if place not in text:
+            return text
+        edited.append(variant.source.name)
+        wait = f"[&] {{ for (int n = {threads} ? 50 : 0; n; --n) rk_yield(); }}(), "
+        return text.replace(place, wait + place)
+
+    with on_cpu():
+        expected = work("cpu")
+        monkeypatch.setattr(runner, "text_of", late)
+        for got, one in zip(work("cpu"), expected, strict=True):
+            assert_same_bits(got, one)
+    assert edited
