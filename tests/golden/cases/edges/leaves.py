@@ -11,6 +11,7 @@ import rpukit as rk
 from rpukit import circuits
 from tests.golden.cases.case import Case, put
 from tests.golden.cases.circuits import (
+    data_of_functions,
     data_of_normals,
     every_leaf,
     made,
@@ -108,12 +109,18 @@ def unreached(root):
     )
 
 
-def left(device, dtype, root):
-    """Steps without pseudocounts: what no flow reaches stays as it is."""
+def left(device, dtype, root, data=None):
+    """Steps without pseudocounts: what no flow reaches stays as it is.
+
+    ``data(device)`` has samples for leaves whose own would be SciPy's, of any version.
+    """
     state = made(lambda: unreached(root), dtype)
     given = rk.Circuit(unreached(root), dtype=dtype).state()["arrays"]["theta"]
     state["arrays"]["theta"][given == 0] = 0
-    x = put(rk.Circuit.from_state(state).sample(40, first_sample=0), device)
+    if data is None:
+        x = put(rk.Circuit.from_state(state).sample(40, first_sample=0), device)
+    else:
+        x, _ = data(device)
     pc = rk.Circuit.from_state(state, device)
     found = []
     for step in (0.7, 1.0):
@@ -133,5 +140,5 @@ def cases() -> Iterator[tuple[str, Case]]:
             yield kernel, Case(f"{dtype}-bessel", partial(bessel, dtype=dtype))
         for kernel in ("leaf_maximise", "sum_maximise"):
             yield kernel, Case(f"{dtype}-unreached", partial(left, dtype=dtype, root=every_leaf))
-        run = partial(left, dtype=dtype, root=of_functions)
+        run = partial(left, dtype=dtype, root=of_functions, data=data_of_functions)
         yield "function_maximise", Case(f"{dtype}-unreached", run)
