@@ -53,7 +53,7 @@ def library() -> Any:
 
 
 def capture_number(stream: int) -> int:
-    """Number of the capture that a stream takes part in, unique in the process; 0 if unknown."""
+    """Return the driver's id of the graph capture on a stream; 0 if it is unknown."""
     ask = getattr(library(), "cuStreamGetCaptureInfo_v2", None)
     if ask is None:
         return 0
@@ -65,9 +65,9 @@ def capture_number(stream: int) -> int:
 
 @contextmanager
 def allocating() -> Iterator[None]:
-    """Let this thread allocate memory while it captures a graph, whatever the mode of the capture.
+    """Set this thread's capture mode to "relaxed", so that it may allocate during a capture.
 
-    Otherwise an allocation ends captures of all modes but "relaxed"; PyTorch's is "global".
+    In the other modes an allocation ends the capture with an error; PyTorch's is "global".
     """
     exchange = library().cuThreadExchangeStreamCaptureMode
     mode = ctypes.c_int(_RELAXED)

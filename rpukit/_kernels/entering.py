@@ -93,9 +93,9 @@ def _names_device(function: Any) -> bool:
 
 
 def enters_arrays(function: _Function) -> _Function:
-    """Decorate a function: it runs with the device of its first CuPy array current.
+    """Decorate a function to run on the device of its first CuPy array.
 
-    It may allocate while a graph is captured, whatever the mode of the capture.
+    It may allocate while a graph is captured, in any mode of the capture.
     """
 
     @wraps(function)

@@ -32,7 +32,7 @@ def keep_for_graph(*arrays: Any) -> None:
 
 
 def graph_may_allocate(device: _device.Device) -> AbstractContextManager[None]:
-    """Let the calls of a block allocate, if the current stream is recording a graph."""
+    """Allow allocations in a ``with`` block if the current stream is capturing a graph."""
     recording = device.kind == "gpu" and _device.free_stream() is None
     return driver.allocating() if recording else nullcontext()
 
@@ -111,7 +111,7 @@ class Replay:
         self.again()
 
     def again(self) -> None:
-        """Launch with the numbers and addresses of the call before, at first of the recording."""
+        """Launch with the arguments of the previous call, or else those recorded."""
         stream = _device.current_stream() if self.any_stream else self._stream or 0
         for start in self._starts:
             start(stream)

@@ -292,7 +292,7 @@ def _parts(problem: Problem, split: int) -> int:
 
 
 def room_at_once(tile: RealTile, m: int, n: int, n_segment: int) -> int:
-    """Count the results of all segments."""
+    """Count the partial sums that `AT_ONCE` keeps: those of all tiles and segments."""
     return tile.count(m, n) * tile.rows * tile.columns * n_segment
 
 

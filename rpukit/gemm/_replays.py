@@ -43,7 +43,7 @@ def key_of(a: Array, b: Array, trans_a: bool, trans_b: bool, dtype: Any) -> Key:
 
 
 def run(key: Key, out: Array | None) -> Array | None:
-    """Replay the recorded call of a key and return its result; None if that is impossible.
+    """Replay the recorded call of a key and return its result; return None if there is none.
 
     ``out``: a CuPy array.
     """

@@ -1,4 +1,4 @@
-"""Memory of blocks that share sums: numbers by which they wait, results of segments."""
+"""Device memory of products whose blocks share a sum: counters, and partial sums of segments."""
 
 from __future__ import annotations
 

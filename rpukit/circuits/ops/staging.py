@@ -38,7 +38,7 @@ class Staging:
 
 @dataclass(frozen=True, slots=True)
 class StagedLifts:
-    """Exponentials of the lifts of all uses, in the order of `flow_steps`, and their maxima."""
+    """Exponentials and maxima of the lifts of all uses, laid out as `flow_steps` writes them."""
 
     uses: Uses
     flows: Array  # what they are made of
@@ -62,7 +62,7 @@ class StagedLifts:
 
 
 def staged_lifts(uses: Uses, layers: Layers, flows: Array, *, split: bool) -> StagedLifts | None:
-    """Allocate exponentials of a pass; None where layers have other groups beside the uses.
+    """Allocate the exponentials of a pass; None if only some groups of a layer have uses.
 
     ``split``: as pairs of words.
     """
@@ -76,7 +76,7 @@ def staged_lifts(uses: Uses, layers: Layers, flows: Array, *, split: bool) -> St
 
 
 def _places(layer: SumLayer, uses: Uses) -> tuple[Any, ...] | None:
-    """Columns of the uses of a layer's groups, the first of these uses, and how far apart."""
+    """Return the columns of the uses of a layer's groups, the first use, and their spacing."""
 
     def make(host: Uses) -> tuple[Any, ...]:
         used = _uses_of(layer.tiles.get("host", layer), host)
@@ -98,7 +98,10 @@ def _fits(uses: Uses, layers: Layers) -> bool:
 
 
 def _uses_of(layer: SumLayer, uses: Uses) -> Any:
-    """Uses of a layer's groups, equally far apart; empty: none has one; None: anything else."""
+    """Return the uses of a layer's groups, if all groups have one and their spacing is even.
+
+    An empty array if no group has one, None in all other cases.
+    """
     order = np.argsort(uses.row, kind="stable")
     at = np.searchsorted(uses.row, layer.group_row, sorter=order)
     used = order[np.minimum(at, len(order) - 1)]

@@ -99,7 +99,7 @@ class Mixing:
         return {"REAL": real(dtype)} | shape | staged
 
     def roomy(self, width: int) -> Mixing:
-        """Leave threads enough registers for elements of many rows."""
+        """Return a shape with fewer threads if elements have many rows: more registers each."""
         crowded = self.rows and self.threads > 256 and width > _NARROW
         return replace(self, columns=8) if crowded else self
 

@@ -356,7 +356,7 @@ def _usual(staged: Array, top: Array) -> Staging:
 
 
 def _with_words(into: Staging, staged: Array) -> Staging:
-    """Put the words of a layer where they are in scratch."""
+    """Return `into` with the words of `staged`, unless it has its own."""
     if into.words is not None:
         return into
     return replace(into, words=staged, line=staged.shape[2], apart=_apart(staged))
