@@ -9,13 +9,15 @@
 //   partial, total: float32, laid out as o    with FROM, ADD
 //
 // Sum: r in [0, n_r), in steps of 16 ascending, one accumulator, as det_gemm_tensor.cu: the same bits. With COPIERS it
-// restarts at every multiple of RK_SEGMENT, and the results of segments are added left to right; else n_r lies in a segment.
+// restarts at every multiple of SEGMENT, and the results of segments are added left to right; else n_r lies in a segment.
 //
 // A block makes a BI x BJ tile with WI x WJ warps; 64 of the sum a stage, ST stages in shared memory, filled by
-// asynchronous copies of 16 bytes, or as P_VEC and Q_VEC say. Blocks in groups of `group` lines of tiles along i.
+// asynchronous copies of 16 bytes, or as P_VEC and Q_VEC say. Blocks in groups of `group` lines of tiles along i. With APART
+// a block makes one segment and leaves it in `room`, and a warp that ends the last one of its results adds all.
 //
 // Macros: BI, BJ, WI, WJ (BI % (16 WI) == BJ % (16 WJ) == 0; with COPIERS, BJ may be 8 WJ), ST, P_MN, Q_MN, OUT_T, RESULT,
-//         FROM, ADD, HALF, COPIERS (warps that only copy: gemm_thin.cuh; then P_VEC, Q_VEC: elements a copy, 8, 2 or 1).
+//         FROM, ADD, HALF, COPIERS (warps that only copy: gemm_thin.cuh; then P_VEC, Q_VEC: elements a copy, 8, 2 or 1; and
+//         SEGMENT: terms, a multiple of 64 ST), APART (needs COPIERS, no FROM; `turns`: 0 for each warp of a tile).
 // Alignment: p, q and their lines 16 bytes, or those of P_VEC, Q_VEC elements.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_mma
 // op: rpukit.gemm.tensor.det_gemm_mma
@@ -30,6 +32,8 @@
 // check: BI=16 BJ=8 WI=1 WJ=1 ST=16 COPIERS=8 OUT_T=1 P_MN=1 Q_MN=1 P_VEC=1 Q_VEC=1
 // check: BI=32 BJ=16 WI=2 WJ=1 ST=16 COPIERS=4 P_VEC=2 P_MN=1 FROM=1 ADD=1 RESULT=float
 // check: BI=64 BJ=16 WI=4 WJ=1 ST=16 COPIERS=8 Q_VEC=1 Q_MN=1 P_VEC=1 HALF=1
+// check: BI=16 BJ=8 WI=1 WJ=1 ST=16 COPIERS=2 OUT_T=1 APART=1
+// check: BI=64 BJ=16 WI=4 WJ=1 ST=16 COPIERS=8 OUT_T=1 P_MN=1 P_VEC=2 Q_VEC=2 Q_MN=1 APART=1
 // source: docs/semantics/gemm.md; PTX ISA 7.0, warp-level matrix instructions.
 #include "gemm_warps.cuh"
 
@@ -54,17 +58,26 @@
 #ifndef Q_VEC
 #define Q_VEC 8
 #endif
+#ifndef APART
+#define APART 0
+#endif
+#ifndef SEGMENT
+#define SEGMENT 4096
+#endif
+static_assert(!APART || (COPIERS && !FROM), "macros");
 #if COPIERS
+#include "gemm_parts.cuh"
 #include "gemm_thin.cuh"
 #endif
 
 extern "C" __global__ void __launch_bounds__(N_THREAD + 32 * COPIERS, 1)
 det_gemm_mma(int n_i, int n_j, int n_r, int ld_p, int ld_q, int ld, int group, const u16 *p, const u16 *q, const float *partial,
-             const float *total, RESULT *out) {
+             const float *total, RESULT *out, u32 *turns, float *room) {
     extern __shared__ __align__(1024) unsigned char raw[];
     u32 shared = rk_shared_address(raw);
     int tiles_i = (n_i + BI - 1) / BI, tiles_j = (n_j + BJ - 1) / BJ, whole = group * tiles_j;
-    int first = blockIdx.x / whole * group, lines = min(group, tiles_i - first), rest = blockIdx.x % whole;
+    int tile = APART ? blockIdx.x % (tiles_i * tiles_j) : blockIdx.x, part = APART ? blockIdx.x / (tiles_i * tiles_j) : 0;
+    int first = tile / whole * group, lines = min(group, tiles_i - first), rest = tile % whole;
     int i0 = (first + rest % lines) * BI, j0 = rest / lines * BJ;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, wi = warp % WI * (BI / WI), wj = warp / WI * (BJ / WJ);
     float d[MI][MJ][4];
@@ -79,7 +92,11 @@ det_gemm_mma(int n_i, int n_j, int n_r, int ld_p, int ld_q, int ld, int group, c
         d[a][b][x % 4] = FROM && i < n_i && j < n_j ? partial[OUT_T ? (u64)j * ld + i : (u64)i * ld + j] : 0.0f;
     }
 #if COPIERS
-    if (!thin_results(d, shared, p, q, ld_p, ld_q, i0, j0, n_i, n_j, n_r, wi, wj)) return;
+    int start = part * SEGMENT;
+    const u16 *p_part = p + (P_MN ? (u64)start * ld_p : start), *q_part = q + (Q_MN ? (u64)start * ld_q : start);
+    int n_mine = APART ? min(n_r - start, SEGMENT) : n_r;
+    if (!thin_results(d, shared, p_part, q_part, ld_p, ld_q, i0, j0, n_i, n_j, n_mine, wi, wj)) return;
+    if (APART && !join_parts<MI * MJ * 4, 32>(&d[0][0][0], room, turns, tile * (WI * WJ) + warp, part, (n_r - 1) / SEGMENT + 1, 0)) return;
 #else
     int n_step = (n_r + BK - 1) / BK;
     auto ask = [&](int slot, int k) {

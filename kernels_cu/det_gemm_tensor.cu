@@ -8,17 +8,21 @@
 //
 // Sum: r in [first, first + n_r), in steps of 16 ascending, one accumulator; a step is one operation of the
 // tensor core, in which order does not count (docs/semantics/gemm.md). So a result depends on its line of p
-// and its line of q alone, whatever tile, role or launch. The op begins a chain at every multiple of RK_SEGMENT.
+// and its line of q alone, whatever tile, role or launch. With PARTS the chain restarts at every multiple of
+// SEGMENT, and the results of segments are added left to right; else the sum lies in one segment.
 //
 // Persistent blocks of one copying and NC multiplying warpgroups: two threads of the first fill a ring of ST
 // stages (64 of the sum) by the copy engine, each of the others owns a 64 x BN part of the tile. Tiles in
 // groups of `group` along i, so that neighbours share what is in L2. What a tile begins with comes through the
 // ring before its stages, what it is added to after them, while the tile before is still on its way out; with
-// OUT_T, straight from global memory.
+// OUT_T, straight from global memory. Results of segments wait in `room`: with PARTS 1 those so far, of each warpgroup;
+// with PARTS 2, where a block makes one segment of a tile at a time, all of them, until a warpgroup that ends the last one
+// adds them.
 //
 // Macros: NC (1, 2, 3), BN (16 to 256), ST, P_MN, Q_MN (needs BN % 64 == 0), OUT_T, RESULT, FROM, ADD, HALF,
-//         BLOCKS (a multiprocessor), LATE (the launch before is of the same product: only what it is added to
-//         and where it goes to has to wait for that), LOOSE (lines of o may begin anywhere).
+//         BLOCKS (a multiprocessor), LOOSE (lines of o may begin anywhere), PARTS (1, 2: sums of several segments, see
+//         above; no FROM, no ADD), SEGMENT (terms; a multiple of 64). `turns`: with PARTS 2, 0 for each warpgroup of a tile,
+//         before and after.
 // Alignment: addresses 16 bytes, lines of p, q, o 16 bytes; o with LOOSE: those of its type.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_tensor
 // op: rpukit.gemm.tensor.det_gemm_tensor
@@ -36,7 +40,10 @@
 // check: LOOSE=1
 // check: RESULT=float LOOSE=1
 // check: NC=1 BN=16 ST=10 OUT_T=1 P_MN=1 BLOCKS=2 LOOSE=1
-// check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2 RESULT=float ADD=1 LATE=1
+// check: PARTS=1
+// check: NC=3 BN=192 ST=4 Q_MN=1 PARTS=1
+// check: BN=128 ST=6 PARTS=2
+// check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2 PARTS=2
 // source: docs/semantics/gemm.md; PTX ISA 8.0, asynchronous warpgroup instructions.
 #include "rk_wgmma.cuh"
 
@@ -67,8 +74,11 @@
 #ifndef ADD
 #define ADD 0
 #endif
-#ifndef LATE
-#define LATE 0
+#ifndef PARTS
+#define PARTS 0
+#endif
+#ifndef SEGMENT
+#define SEGMENT 4096
 #endif
 #ifndef LOOSE
 #define LOOSE 0
@@ -89,56 +99,26 @@
 #define N_FROM (FROM && !OUT_T ? N_SUMS : 0)
 #define N_ADD (ADD && !OUT_T ? N_SUMS : 0)
 
+// Sums of segments, with PARTS 1: how many of a thread are in its registers, in shared memory, in `room`.
+#define FREE ((NC == 3 ? 152 : BLOCKS > 1 ? 256 / BLOCKS : NC == 1 ? 224 : 232) - BN / 2 - 40)
+#define HELD (FREE < BN / 2 ? FREE / 4 * 4 : BN / 2)
+#define STAGED (OUT_T || HELD == BN / 2 ? 0 : BUFFERS * 16)
+#define LEFT (BN / 2 - HELD - STAGED)
+#define PER (SEGMENT / BK)  // stages of a segment
+static_assert(!PARTS || (!FROM && !ADD && SEGMENT % BK == 0), "sums of segments begin with nothing and are added to nothing");
+
 #include "gemm_results.cuh"
-
-// The tiles of a block, one after another.
-struct Tiles {
-    int n_p, n_q, at, group;
-    __device__ __forceinline__ Tiles(int n_i, int n_j, int group)
-        : n_p((n_i + BM - 1) / BM), n_q((n_j + BN - 1) / BN), at(blockIdx.x), group(group) {}
-    __device__ __forceinline__ bool next(int &i, int &j) {
-        if (at >= n_p * n_q) return false;
-        int whole = group * n_q, first = at / whole * group, lines = min(group, n_p - first), rest = at % whole;
-        i = (first + rest % lines) * BM;
-        j = rest / lines * BN;
-        at += gridDim.x;
-        return true;
-    }
-};
-
-__device__ __forceinline__ void fetch(u32 to_p, u32 to_q, const RkTensorMap &p, const RkTensorMap &q, int i, int j, int r, u32 full,
-                                      int q_bytes) {
-    rk_arrive_expect(full, P_BYTES + q_bytes);
-    if (P_MN)
-#pragma unroll
-        for (int b = 0; b < NC; ++b) rk_load_box(to_p + b * 8192, p, i + 64 * b, r, full);
-    else rk_load_box(to_p, p, r, i, full);
-    if (Q_MN)
-#pragma unroll
-        for (int b = 0; b < BN / 64; ++b) rk_load_box(to_q + b * 8192, q, j + 64 * b, r, full);
-    else rk_load_box(to_q, q, r, j, full);
-}
-
-// Box `b` of a stage for sums.
-__device__ __forceinline__ u32 sums_at(u32 p, u32 q, int b) { return b < NC ? p + b * 8192 : q + (b - NC) * 8192; }
-
-// Part `part` of a tile's sums: boxes of 32 columns, for one warpgroup after the other.
-__device__ __forceinline__ void fetch_sums(u32 to_p, u32 to_q, const RkTensorMap &sums, int part, int i, int j, u32 full) {
-    rk_arrive_expect(full, NC * 8192 * min(EACH, BN / 32 - part * EACH));
-#pragma unroll
-    for (int b = 0; b < NC * EACH; ++b) {
-        int column = part * EACH + b / NC;
-        if (column < BN / 32) rk_load_box(sums_at(to_p, to_q, b), sums, 2 * (j + 32 * column), i + 64 * (b % NC), full);
-    }
-}
+#include "gemm_parts.cuh"
+#include "gemm_stages.cuh"
 
 extern "C" __global__ void __launch_bounds__(N_THREAD, BLOCKS)
 det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const __grid_constant__ RkTensorMap p,
                 const __grid_constant__ RkTensorMap q, const __grid_constant__ RkTensorMap o, const __grid_constant__ RkTensorMap start,
-                const __grid_constant__ RkTensorMap sum, const float *partial, const float *total, RESULT *out) {
+                const __grid_constant__ RkTensorMap sum, const float *partial, const float *total, RESULT *out, u32 *turns, float *room) {
     extern __shared__ __align__(1024) unsigned char raw[];
     u32 at_p = (rk_shared_address(raw) + 1023u) & ~1023u, at_q = at_p + ST * P_BYTES, staging = at_q + ST * Q_BYTES;
     u32 full = staging + STAGING, empty = full + 8 * ST;
+    u32 *slot = (u32 *)rk_at(empty + 8 * ST) + threadIdx.x / 128;
     int role = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     if (threadIdx.x == 0) {
         for (int s = 0; s < ST; ++s) {
@@ -148,25 +128,24 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
         rk_barriers_ready();
     }
     __syncthreads();
-    if (!LATE) rk_wait_for_earlier();
+    rk_wait_for_earlier();
     rk_let_later_begin();
     Tiles tiles(n_i, n_j, group);
-    int i0, j0, s = 0, n_step = (n_r + BK - 1) / BK;
+    int i0, j0, s = 0, n_all = (n_r + BK - 1) / BK, parts = PARTS == 2 ? (n_all + PER - 1) / PER : 1;
+    auto stages = [&]() { return PARTS == 2 ? min(PER, n_all - tiles.part * PER) : n_all; };  // of this tile
     if (role == 0) {
         if (NC > 1) rk_fewer_registers<40>();
         u32 phase = 1, turn = 0;  // two warps alternate: one alone cannot issue requests fast enough
         if (lane == 0 && warp < 2)
-            while (tiles.next(i0, j0))
-                for (int k = -N_FROM; k < n_step + N_ADD; ++k) {
+            while (tiles.next(i0, j0, parts))
+                for (int k = -N_FROM, n_step = stages(); k < n_step + N_ADD; ++k) {
                     if (turn++ % 2 == warp) {
                         u32 to_p = at_p + s * P_BYTES, to_q = at_q + s * Q_BYTES;
                         rk_wait(empty + 8 * s, phase);
                         if (N_FROM && k < 0) fetch_sums(to_p, to_q, start, k + N_FROM, i0, j0, full + 8 * s);
-                        else if (N_ADD && k >= n_step) {
-                            if (LATE) rk_wait_for_earlier();
-                            fetch_sums(to_p, to_q, sum, k - n_step, i0, j0, full + 8 * s);
-                        } else
-                            fetch(to_p, to_q, p, q, i0, j0, first + k * BK, full + 8 * s,
+                        else if (N_ADD && k >= n_step) fetch_sums(to_p, to_q, sum, k - n_step, i0, j0, full + 8 * s);
+                        else
+                            fetch(to_p, to_q, p, q, i0, j0, first + (tiles.part * PER + k) * BK, full + 8 * s,
                                   Q_MN ? Q_BYTES : min(n_j, BN) * 2 * BK);  // for few lines, request no others
                     }
                     if (++s == ST) s = 0, phase ^= 1;
@@ -190,8 +169,8 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                 if (++s == ST) s = 0, phase ^= 1;
             }
         };
-        while (tiles.next(i0, j0)) {
-            int i = i0 + (role - 1) * 64;
+        while (tiles.next(i0, j0, parts)) {
+            int i = i0 + (role - 1) * 64, n_step = stages();
 #pragma unroll
             for (int x = 0; x < BN / 2; x += 2)
                 if ((FROM && OUT_T) || n_step == 0) {
@@ -200,28 +179,46 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                     d[x] = v.x, d[x + 1] = v.y;
                 }
             if (N_FROM) take_sums(false);
-            int before = -1;  // a stage that is not yet released
-            for (int k = 0; k < n_step; ++k) {
-                rk_wait(full + 8 * s, phase);
-                u64 dp = rk_descriptor(P_MN ? RK_DESC_MN : RK_DESC_K, at_p + s * P_BYTES + (role - 1) * 8192);
-                u64 dq = rk_descriptor(Q_MN ? RK_DESC_MN : RK_DESC_K, at_q + s * Q_BYTES);
-                rk_hold(d);
-                rk_wgmma_begin();
+            Kept<LEFT, 128> kept(room, blockIdx.x * NC + role - 1);
+            float held[PARTS == 1 ? HELD : 1] = {};  // sums of the segments so far: a chain is never -0
+            for (int first = 0, last = n_step; first < n_step || n_step == 0; first = last) {
+                if (PARTS == 1) last = min(first + PER, n_step);
+                int before = -1;  // a stage that is not yet released
+                for (int k = first; k < last; ++k) {
+                    rk_wait(full + 8 * s, phase);
+                    u64 dp = rk_descriptor(P_MN ? RK_DESC_MN : RK_DESC_K, at_p + s * P_BYTES + (role - 1) * 8192);
+                    u64 dq = rk_descriptor(Q_MN ? RK_DESC_MN : RK_DESC_K, at_q + s * Q_BYTES);
+                    rk_hold(d);
+                    rk_wgmma_begin();
 #pragma unroll
-                for (int e = 0; e < 4; ++e)
-                    rk_wgmma<P_MN, Q_MN>(d, dp + e * (P_MN ? 128 : 2), dq + e * (Q_MN ? 128 : 2), FROM ? 1 : k | e);
-                rk_wgmma_end();
-                if (before >= 0) {
-                    rk_wgmma_left<1>();
-                    if (lane == 0) rk_arrive(empty + 8 * before);
+                    for (int e = 0; e < 4; ++e)
+                        rk_wgmma<P_MN, Q_MN>(d, dp + e * (P_MN ? 128 : 2), dq + e * (Q_MN ? 128 : 2), FROM ? 1 : (k - first) | e);
+                    rk_wgmma_end();
+                    if (before >= 0) {
+                        rk_wgmma_left<1>();
+                        if (lane == 0) rk_arrive(empty + 8 * before);
+                    }
+                    before = s;
+                    if (++s == ST) s = 0, phase ^= 1;
                 }
-                before = s;
-                if (++s == ST) s = 0, phase ^= 1;
+                rk_wgmma_left<0>();
+                rk_hold(d);
+                if (before >= 0 && lane == 0) rk_arrive(empty + 8 * before);
+                if (PARTS != 1 || n_step <= PER) break;
+                if (STAGED && first == 0) {  // results of the tile before may still be on their way
+                    if (threadIdx.x % 128 == 0) rk_stores_left<0>();
+                    rk_sync_group(role);
+                }
+                staged_add<HELD, STAGED>(d, staging + (role - 1) * BUFFERS * 8192, first > 0, last < n_step);
+                if (first > 0) kept.add(d + HELD + STAGED);
+                if (last < n_step) kept.put(d + HELD + STAGED);
+#pragma unroll
+                for (int x = 0; x < HELD; ++x) held[x] += d[x];
             }
-            rk_wgmma_left<0>();
-            rk_hold(d);
-            if (before >= 0 && lane == 0) rk_arrive(empty + 8 * before);
-            if (LATE) rk_wait_for_earlier();
+            if (PARTS == 1 && n_step > PER)
+#pragma unroll
+                for (int x = 0; x < HELD; ++x) d[x] = held[x];
+            if (PARTS == 2 && !join_parts<BN / 2, 128>(d, room, turns, tiles.number * NC + role - 1, tiles.part, parts, slot)) continue;
             if (N_ADD) take_sums(true);
 #pragma unroll
             for (int x = 0; OUT_T && x < BN / 2; x += 2) {

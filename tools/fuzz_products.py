@@ -31,7 +31,7 @@ from random_products import Shape
 
 import rpukit as rk
 from rpukit import _device, tuning
-from rpukit.gemm import _real_tiles, _tiles
+from rpukit.gemm import _real_tiles, _tiles, tensor
 from rpukit.testing import on_cpu, set_runner
 
 _DTYPES = ("float32", "float64", "bfloat16", "float16")
@@ -110,7 +110,9 @@ def _tiles_of(s: Shape) -> list[Any]:
         ]
     along = s.layout[0] == "T", s.layout[1] == "N"
     fit = [t for t in _tiles.TILES if t.takes(along[0] if t.turned else along[1])]
-    return [*fit, *_tiles.WARP_TILES, *_tiles.THIN_TILES]
+    several = [*fit, *_tiles.THIN_TILES] if s.k > tensor.SEGMENT else []
+    parts = [_tiles.apart(t) for t in several if scan_tiles.kept(t, s) <= 1 << 28]
+    return [*fit, *_tiles.WARP_TILES, *_tiles.THIN_TILES, *parts]
 
 
 def factors_of(case: Case) -> tuple[np.ndarray, np.ndarray]:

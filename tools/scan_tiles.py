@@ -34,13 +34,14 @@ import rpukit as rk
 from rpukit import _device
 from rpukit._kernels import compile as nvrtc
 from rpukit._kernels import source
-from rpukit.gemm import _real_tiles, _tiles, real, tensor
+from rpukit.gemm import _choice, _real_tiles, _tiles, real, tensor
 from rpukit.gemm._real_tiles import SEGMENT, Problem, RealTile
 from rpukit.gemm.formats import bits
 
 _TURNS = 2
 _SPAN = 3e3  # microseconds that a replay lasts at most, where several turns do not fit
 _WIDE = {"float32": 4, "float64": 8}
+_MOST_KEPT = 1 << 25  # bytes of results of segments
 _MOST_WAYS = 10
 DEVICE = "gpu"  # for which `choice` chooses
 Shape = random_products.Shape
@@ -69,15 +70,23 @@ def tiles_of(s: Shape, most: int = _MOST_WAYS) -> list[Any]:
         return ways_of(s, most) if most else []
     along = s.layout[0] == "T", s.layout[1] == "N"
     fit = [t for t in _tiles.TILES if t.takes(along[0] if t.turned else along[1])]
-    cost = {t: _tiles.cycles(t, s.m, s.n, s.k, 132) for t in fit}
+    fit += [_tiles.apart(t) for t in fit if s.k > tensor.SEGMENT and kept(t, s) <= _MOST_KEPT]
+    begins, n_multi = vectors_of(s), 132
+    cost = {t: _choice.microseconds(t, s.m, s.n, s.k, begins, n_multi) for t in fit}
     near = sorted(fit, key=cost.__getitem__)[: most // 2]
     thin = [t for t in _tiles.THIN_TILES if rough_thin(t, s)]
+    thin += [_tiles.apart(t) for t in thin if s.k > tensor.SEGMENT]
     return [*near, *thin]
+
+
+def kept(t: Any, s: Shape) -> int:
+    """Bytes of the results of segments, if a block makes each."""
+    return int(4 * tensor_count(t, s) * t.rows * t.columns * -(-s.k // tensor.SEGMENT))
 
 
 def rough_thin(t: Any, s: Shape) -> bool:
     """Whether a thin tile is meant for the factors, and there are not far too many blocks."""
-    meant = (t.name, min(vectors_of(s))) in _tiles._THIN_PACES
+    meant = (t.name, min(vectors_of(s))) in _choice._THIN_PACES
     return meant and tensor_count(t, s) <= 132 * 8
 
 
@@ -136,30 +145,23 @@ def macros_of(s: Shape, tile: Any, skip: int = 0) -> list[tuple[str, dict[str, A
         shape, options = (s.m, s.n, s.k), {"split": way.split, "segment": way.segment}
         launch = real.start(way.tile, shape, size, trans_a, trans_b, vec, 232448, **options)
         return [("det_gemm", dict(launch.variant.macros))]
-    thin = getattr(tile, "copiers", 0)
-    n_part = 1 if thin else -(-s.k // tensor.SEGMENT)
     p, q = (int(trans_a), int(not trans_b))[:: -1 if tile.turned else 1]
-    made = []
-    for part in range(n_part):
-        wide = part < n_part - 1
-        words = {
-            "P_MN": p,
-            "Q_MN": q,
-            "RESULT": "float" if wide else "u16",
-            "FROM": 0,
-            "ADD": int(part > 0),
-            "HALF": int(s.dtype == "float16"),
-        }
-        if isinstance(tile, _tiles.Tile):
-            late = part > 0 and tile.blocks == 1
-            loose = s.n % 8 != 0 and n_part == 1
-            words |= {"LATE": int(late), "LOOSE": int(loose)}
-            made.append(("det_gemm_tensor", {**tile.macros, **words}))
-        else:
-            vec = vectors_of(s, skip)[:: -1 if tile.turned else 1]
-            own = {"P_VEC": vec[0], "Q_VEC": vec[1]} if thin else {}
-            made.append(("det_gemm_mma", {**tile.macros, **own, **words}))
-    return made
+    words = {"P_MN": p, "Q_MN": q, "RESULT": "u16", "FROM": 0, "ADD": 0}
+    words["HALF"] = int(s.dtype == "float16")
+    several = s.k > tensor.SEGMENT
+    if isinstance(tile, _tiles.Tile):
+        words |= {"LOOSE": int(s.n % 8 != 0), "PARTS": several * (1 + tile.apart)}
+        words |= {"SEGMENT": tensor.SEGMENT} if several else {}
+        return [("det_gemm_tensor", {**tile.macros, **words})]
+    if tile.copiers:
+        vec = vectors_of(s, skip)[:: -1 if tile.turned else 1]
+        words |= {"P_VEC": vec[0], "Q_VEC": vec[1]}
+        words |= {"SEGMENT": tensor.SEGMENT, "APART": int(several and tile.apart)}
+        return [("det_gemm_mma", {**tile.macros, **words})]
+    launches = [{"RESULT": "float"}] * several + [{"ADD": int(several)}]
+    if s.k > 2 * tensor.SEGMENT:
+        launches.append({"RESULT": "float", "ADD": 1})
+    return [("det_gemm_mma", {**tile.macros, **words, **launch}) for launch in launches]
 
 
 def build(task: tuple[str, tuple[tuple[str, Any], ...]]) -> None:
@@ -181,23 +183,7 @@ def run_tile(s: Shape, tile: Any, a: Any, b: Any, out: Any) -> None:
     if getattr(tile, "copiers", 0):
         tensor.multiply(p, q, out, tile=tile)
         return
-    p, q = tensor.tight(p, q)
-    if s.k <= tensor.SEGMENT:
-        tensor.multiply(p, q, out, tile=tile)
-        return
-    device = _device.device_of(out)
-    room = tensor.aligned(out.shape, np.uint16, device) if s.n % 8 else out
-    total = None
-    for start in range(0, s.k, tensor.SEGMENT):
-        stop = min(s.k, start + tensor.SEGMENT)
-        target = room
-        if stop < s.k:
-            target = tensor.aligned(out.shape, np.float32, device) if total is None else total
-        part = (start, stop)
-        tensor.multiply(p, q, target, part=part, total=total, tile=tile, late=start > 0)
-        total = target
-    if room is not out:
-        out[:] = room[:, : s.n]
+    tensor.multiply(*tensor.tight(p, q), out, tile=tile)
 
 
 class Scan(Bench):
@@ -320,7 +306,7 @@ def choice(s: Shape, skip: int = 0) -> Any:
         found = _real_tiles.pick(problem_of(s), True, _device.multiprocessors(where), most)
         return Way(found.tile, found.split)
     shape = s.m, s.n, s.k, trans_a, not trans_b
-    return _tiles.pick_thin(*shape, vectors_of(s, skip), where) or _tiles.pick(*shape, where)
+    return _choice.pick_thin(*shape, vectors_of(s, skip), where) or _choice.pick(*shape, where)
 
 
 def losing(path: Path, below: float) -> list[Shape]:

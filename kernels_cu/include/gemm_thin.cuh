@@ -1,14 +1,13 @@
 // det_gemm_mma.cu for few results, whose time is that of a chain, and for factors that begin anywhere: COPIERS warps fill
 // the stages, each every COPIERS-th, and WI x WJ warps multiply. Operands are read a stage ahead.
 #pragma once
-#include "rk_chain.cuh"
 #include "rk_tma.cuh"
 
 #define OWN (ST / COPIERS)                   // stages of a copying warp
 #define LAG (OWN > 2 ? OWN - 2 : 0)          // of them on their way while one more is announced
 #define THROUGH (P_VEC == 1 || Q_VEC == 1)   // some words go through registers
 #define BATCH 32                             // rows that do so together
-static_assert(ST % COPIERS == 0 && ST % 2 == 0 && RK_SEGMENT / BK % ST == 0 && BI <= 64 && BJ <= 64, "macros");
+static_assert(ST % COPIERS == 0 && ST % 2 == 0 && SEGMENT / BK % ST == 0 && BI <= 64 && BJ <= 64, "macros");
 
 // A warp's copies of a factor for a stage, VEC elements each: 8 or 2 asynchronously, 1 through registers, in pairs.
 // Lines that do not exist may hold anything: what comes of them is not written.
@@ -177,7 +176,7 @@ __device__ __forceinline__ void chain_stages(float (&d)[MI][MJ][4], u32 shared, 
             if (threadIdx.x % 32 == 0) rk_arrive(full + 8 * (ST + s));
         }
         phase ^= 1;
-        int made = n_step - left + ST, turn = RK_SEGMENT / BK;
+        int made = n_step - left + ST, turn = SEGMENT / BK;
         if (made < n_step ? made % turn != 0 : n_step <= turn) continue;
 #pragma unroll
         for (int x = 0; x < MI * MJ * 4; ++x) {

@@ -28,7 +28,9 @@ def zeros(count: int, device: Device) -> Array:
     A graph takes them from what was set to 0 before, so that it need not do this at each replay.
     """
     if device.kind == "cpu":
-        return _device.zeros((count,), np.uint32, device)
+        made = _device.zeros((count,), np.uint32, device)
+        keep_for_graph(made)
+        return made
     capturing = clock.capturing()
     with _lock:
         room = _rooms.get(device)
@@ -50,7 +52,9 @@ def room(count: int, dtype: np.dtype[Any], device: Device) -> Array:
     A graph has memory of its own, as it may be launched on any stream.
     """
     if device.kind == "cpu":
-        return _device.empty((count,), dtype, device)
+        made = _device.empty((count,), dtype, device)
+        keep_for_graph(made)
+        return made
     stream, graph = _device.current_stream(), 0
     if _device.free_stream() is None:
         graph = driver.capture_number(stream) or -1

@@ -58,7 +58,9 @@ class Chains:
         start, depth = 0, int(a.shape[0 if trans_a else 1])
         while start < depth and 0 not in self.shape:
             inside = self.n_done % self._segment
-            whole = 0 if inside or self.on_tensor_cores else (depth - start) // self._segment
+            whole = (depth - start) // self._segment
+            if inside or (self.on_tensor_cores and self.n_done):  # whose kernels add no segments
+                whole = 0
             stop = min(depth, start + (whole or 1) * self._segment - inside)
             left = a[start:stop] if trans_a else a[:, start:stop]
             right = b[:, start:stop] if trans_b else b[start:stop]
@@ -119,6 +121,10 @@ class Chains:
         )
 
     def _whole_segments(self, a: Array, b: Array, trans_a: bool, trans_b: bool) -> None:
+        if self.on_tensor_cores:
+            self._total = tensor.aligned(self.shape, np.float32, self._device)
+            tensor.multiply(*self._factors(a, b, trans_a, trans_b), self._total)
+            return
         if self._total is None:
             self._total = _device.empty(self.shape, self.dtype, self._device)
         add = int(self.n_done > 0)

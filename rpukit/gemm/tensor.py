@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from importlib import import_module
 from itertools import pairwise
@@ -15,18 +16,9 @@ from rpukit._kernels.launch import Launched, recording
 from rpukit._kernels.replay import Replay
 from rpukit._kernels.tensor_map import tensor_map
 from rpukit._workers import run_rows, work_grain
-from rpukit.gemm._tiles import (
-    EARLY_STAGES,
-    GROUP,
-    TILES,
-    Tile,
-    WarpTile,
-    candidates,
-    copied,
-    grid,
-    pick,
-    pick_thin,
-)
+from rpukit.gemm import _turns
+from rpukit.gemm._choice import candidates, copied, pick, pick_thin
+from rpukit.gemm._tiles import EARLY_STAGES, GROUP, SEGMENT, TILES, Tile, WarpTile, grid
 from rpukit.gemm.formats import bits
 from rpukit.gemm.lines import (
     Factor,
@@ -40,11 +32,19 @@ from rpukit.gemm.lines import (
     tight,
 )
 
-__all__ = ["Factor", "aligned", "factor", "in_place", "is_aligned", "multiply", "product"]
+__all__ = [
+    "SEGMENT",
+    "Factor",
+    "aligned",
+    "factor",
+    "in_place",
+    "is_aligned",
+    "multiply",
+    "product",
+]
 
 Array = Any
 
-SEGMENT = 16384  # terms after which a chain is restarted; RK_SEGMENT of the kernels
 _HOPPER = Kernel("det_gemm_tensor")
 _WARPS = Kernel("det_gemm_mma")
 _STEP, _FRACTION = 16, 25  # of the tensor core that the mirror models
@@ -68,18 +68,7 @@ def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
                 return
         too = copied(p.lines, q.lines, p.depth, (crosses(p), crosses(q)), device)
         p, q = tight(p, q, too=too)
-    direct = p.depth <= SEGMENT or is_aligned(words)
-    room = words if direct else aligned(words.shape, words.dtype, device)
-    edges = [*range(0, p.depth, SEGMENT), p.depth] if p.depth else [0, 0]
-    total = None
-    for start, stop in pairwise(edges):
-        target = room
-        if stop < p.depth:
-            target = aligned(room.shape, np.float32, device) if total is None else total
-        multiply(p, q, target, part=(start, stop), total=total, late=start > 0)
-        total = target
-    if room is not words:
-        words[:] = room[:, : words.shape[1]]
+    multiply(p, q, words)
 
 
 def multiply(
@@ -91,9 +80,8 @@ def multiply(
     partial: Array | None = None,
     total: Array | None = None,
     tile: Tile | WarpTile | None = None,
-    late: bool = False,
 ) -> None:
-    """Multiply two factors over a part of their sum that lies in one segment.
+    """Multiply two factors over a part of their sum.
 
     Parameters
     ----------
@@ -103,17 +91,14 @@ def multiply(
         Contiguous; laid out by `aligned` if `partial` or `total` are given. What is beyond the
         lines of q is not promised.
     part : (int, int), optional
-        Part of the sum, from a multiple of 64 on; default: all. For a tile with warps that copy,
-        factors and results may begin anywhere, and a sum may have several segments.
+        Part of the sum, from a multiple of 64 on; default: all. Its chains restart after every
+        `SEGMENT` terms from there. For a tile with warps that copy, factors may begin anywhere.
     partial : array, like `out`, float32, optional
         Initial values of the chains; default: 0. It may be `out`.
     total : array, like `out`, float32, optional
         Sum to which the chains' results are added, with one rounding. It may be `out`.
     tile : Tile or WarpTile, optional
         Default: by shape. It does not change the result.
-    late : bool
-        Whether the previous launch was another part of the same product, so that this one may
-        begin before that one has ended.
     """
     if not out.size:
         return
@@ -121,7 +106,7 @@ def multiply(
     if tile is None:
         tile = choose(p, q, out, part, alone=partial is None and total is None)
     if isinstance(tile, Tile):
-        det_gemm_tensor(p, q, out, part, partial, total, tile, late)
+        det_gemm_tensor(p, q, out, part, partial, total, tile)
     else:
         det_gemm_mma(p, q, out, part, partial, total, tile)
 
@@ -169,14 +154,28 @@ def det_gemm_tensor(
     partial: Array | None,
     total: Array | None,
     tile: Tile,
-    late: bool = False,
 ) -> None:
     """Implement `multiply` by warpgroups of Hopper: kernels_cu/det_gemm_tensor.cu."""
     if not _device.runs_kernels(_device.namespace(p.words, q.words, out)):
         _run_mirror("det_gemm_tensor", p, q, out, part, partial, total)
         return
     given = partial is not None, total is not None
-    prepare(p, q, out, part, tile, *given, late=late).run(out, partial, total)
+    prepare(p, q, out, part, tile, *given).run(out, partial, total)
+
+
+class Parts(NamedTuple):
+    """Memory in which the results of a launch's segments wait for each other."""
+
+    turns: int = 0  # numbers by which blocks know which of them is the last
+    room: int = 0  # float32 numbers
+
+    def memory(self, out: Array) -> tuple[Array | None, Array | None]:
+        """Memory on the device of `out`."""
+        device = _device.device_of(out)
+        return (
+            _turns.zeros(self.turns, device) if self.turns else None,
+            _turns.room(self.room, np.dtype(np.float32), device) if self.room else None,
+        )
 
 
 class Plan(NamedTuple):
@@ -188,12 +187,13 @@ class Plan(NamedTuple):
     arguments: tuple[Any, ...]  # up to the factors' tensor maps
     columns: int  # of a result, if the copy engine takes it; else 0
     shared: int
-    late: bool  # that launch was of the same product
+    parts: Parts
 
     def run(self, out: Array, partial: Array | None = None, total: Array | None = None) -> None:
         """Launch into ``out``, float32 or uint16, with the layout of `aligned`."""
-        arguments = (*self.arguments, *map(self._map, (out, partial, total)), partial, total, out)
-        self.variant.launch(self.grid, self.block, arguments, self.shared, early=self.late)
+        maps = map(self._map, (out, partial, total))
+        arguments = (*self.arguments, *maps, partial, total, out, *self.parts.memory(out))
+        self.variant.launch(self.grid, self.block, arguments, self.shared)
 
     def _map(self, sums: Array | None) -> np.ndarray:
         """Tensor map of the results or sums; any valid one if the copy engine moves none."""
@@ -211,24 +211,27 @@ def prepare(
     tile: Tile,
     going: bool = False,
     adding: bool = False,
-    *,
-    late: bool = False,
 ) -> Plan:
     """Prepare a launch for these factors and a result like `out`."""
     wide, columns = out.dtype == np.float32, q.lines
-    late = late and tile.blocks == 1
     if tile.turned:
         p, q = q, p
     loose = not is_aligned(out)
+    count, n_segment = tile.count(p.lines, q.lines), -(-(part[1] - part[0]) // SEGMENT)
+    n_work = count * n_segment if tile.apart else count
+    blocks = grid(tile, n_work, _device.device_of(out))
+    several = int(n_segment > 1) * (1 + tile.apart)
+    kept = (0, blocks, n_work)[several] * tile.rows * tile.columns
     macros = {
         **tile.macros,
         **_macros(p, q, wide, going, adding),
-        "LATE": int(late),
         "LOOSE": int(loose),
+        "PARTS": several,
+        **({"SEGMENT": SEGMENT} if several else {}),
     }
     return Plan(
         _HOPPER.variant(macros),
-        (grid(tile, tile.count(p.lines, q.lines), _device.device_of(out)),),
+        (blocks,),
         (tile.threads,),
         (
             np.int32(p.lines),
@@ -244,7 +247,7 @@ def prepare(
         ),
         0 if tile.turned or loose else columns,
         tile.shared(wide),
-        late,
+        Parts(count * tile.groups if several == 2 else 0, kept),
     )
 
 
@@ -274,15 +277,20 @@ def det_gemm_mma(
 ) -> None:
     """Implement `multiply` by single warps: kernels_cu/det_gemm_mma.cu."""
     if not _device.runs_kernels(_device.namespace(p.words, q.words, out)):
-        if part[1] - part[0] > SEGMENT:
-            product(p, q, out)
-        else:
-            _run_mirror("det_gemm_mma", p, q, out, part, partial, total)
+        _run_mirror("det_gemm_mma", p, q, out, part, partial, total)
+        return
+    if part[1] - part[0] > SEGMENT and not tile.copiers:
+        _by_segments(functools.partial(det_gemm_mma, tile=tile), p, q, out, part, total)
         return
     if tile.turned:
         p, q = q, p
+    count, n_segment = tile.count(p.lines, q.lines), max(1, -(-(part[1] - part[0]) // SEGMENT))
+    apart = tile.apart and n_segment > 1
+    n_block = count * (n_segment if apart else 1)
+    warps = tile.warps[0] * tile.warps[1]
+    parts = Parts(*(count * warps, n_block * tile.rows * tile.columns) if apart else ())
     _WARPS.launch(
-        (tile.count(p.lines, q.lines),),
+        (n_block,),
         (tile.threads,),
         (
             p.lines,
@@ -297,14 +305,20 @@ def det_gemm_mma(
             partial,
             total,
             out,
+            *parts.memory(out),
         ),
         shared=tile.shared,
         macros={
             **tile.macros,
-            **({"P_VEC": elements(p), "Q_VEC": elements(q)} if tile.copiers else {}),
+            **(_thin_macros(p, q, apart) if tile.copiers else {}),
             **_macros(p, q, out.dtype == np.float32, partial is not None, total is not None),
         },
     )
+
+
+def _thin_macros(p: Factor, q: Factor, apart: bool) -> dict[str, Any]:
+    vectors = {"P_VEC": elements(p), "Q_VEC": elements(q)}
+    return {**vectors, "SEGMENT": SEGMENT, "APART": int(apart)}
 
 
 def _macros(p: Factor, q: Factor, wide: bool, going: bool, adding: bool) -> dict[str, Any]:
@@ -322,6 +336,23 @@ def _beginning(x: Factor, start: int) -> Array:
     return beginning(x.words[start:] if x.along else x.words[:, start:])
 
 
+def _by_segments(
+    run: Callable[..., None],
+    p: Factor,
+    q: Factor,
+    out: Array,
+    part: tuple[int, int],
+    total: Array | None,
+) -> None:
+    """Run once a segment, each added to the sum of those before."""
+    edges = [*range(*part, SEGMENT), part[1]]
+    room = aligned(out.shape, np.float32, _device.device_of(out))
+    for start, stop in pairwise(edges):
+        target = out if stop == part[1] else room
+        run(p, q, target, (start, stop), None, total)
+        total = target
+
+
 def _run_mirror(
     name: str,
     p: Factor,
@@ -331,6 +362,9 @@ def _run_mirror(
     partial: np.ndarray | None,
     total: np.ndarray | None,
 ) -> None:
+    if part[1] - part[0] > SEGMENT:
+        _by_segments(functools.partial(_run_mirror, name), p, q, out, part, total)
+        return
     mirror = import_module("rpukit.gemm._mirror.tensor")
     a, b = p.upright(*part), np.ascontiguousarray(q.upright(*part).T)
     factor_of = import_module("rpukit._exact.tensor_core").factor_of

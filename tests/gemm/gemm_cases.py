@@ -24,7 +24,7 @@ def factors(m, n, k, form, trans_a=False, trans_b=False, seed=0):
     return a, b
 
 
-def bound(a, b, segment=16384):
+def bound(a, b, segment=4096):
     """Largest error of a chain: 17 terms cut at 2^-25 of the largest and one cut at 2^-23, a step.
 
     5.25 n 2^-23 of the sum of absolute products, for n steps of 16; and half an ulp of float32 for

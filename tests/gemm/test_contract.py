@@ -13,7 +13,7 @@ import rpukit as rk
 from rpukit import _device
 from rpukit._kernels.launch import recording
 from rpukit.errors import DeviceError
-from rpukit.gemm import _tiles, formats, tensor
+from rpukit.gemm import _choice, _tiles, formats, tensor
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import FORMATS, factors, words
 
@@ -163,9 +163,9 @@ def test_without_warpgroups(monkeypatch):
         return rk.det_gemm(a, b), sums.result(np.float32)
 
     expected = results()
-    monkeypatch.setattr(_tiles, "has_warpgroups", lambda _: False)
-    monkeypatch.setattr(_tiles, "pick", _tiles.pick.__wrapped__)
-    monkeypatch.setattr(tensor, "pick", _tiles.pick)
+    monkeypatch.setattr(_choice, "has_warpgroups", lambda _: False)
+    monkeypatch.setattr(_choice, "pick", _choice.pick.__wrapped__)
+    monkeypatch.setattr(tensor, "pick", _choice.pick)
     with on_cpu(1), recording() as launches:
         found = results()
     assert {launch.variant.entry for launch in launches} == {"align_rows", "det_gemm_mma"}

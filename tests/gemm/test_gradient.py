@@ -79,7 +79,7 @@ def test_cuts_do_not_matter_in_the_kernel():
 
 
 def test_segments(monkeypatch):
-    """Many segments, of 64 rows instead of 16384."""
+    """Many segments, of 64 rows instead of 4096."""
     monkeypatch.setattr(tensor, "SEGMENT", 64)
     a, dc = rows(330)
     whole = rk.det_gemm(a, dc, trans_a=True, out_dtype=np.float32)
@@ -199,7 +199,7 @@ def test_gpu():
     ga, gdc = cupy.asarray(a), cupy.asarray(dc)
     assert_same_bits(rk.det_gemm(ga, gdc, trans_a=True), expected)
     gradient = WeightGradient((200, 104), np.uint16, device="gpu")
-    for i, j in ((0, 7), (7, 5000), (5000, 16384), (16384, 20000)):
+    for i, j in ((0, 7), (7, 5000), (5000, 8192), (8192, 20000)):
         gradient.add(ga[i:j], gdc[i:j])
     assert_same_bits(gradient.result(), expected)
     keyed = WeightGradient((200, 104), np.uint16, device="gpu")

@@ -6,7 +6,7 @@ import pytest
 import rpukit as rk
 from rpukit import _device
 from rpukit._kernels.launch import recording
-from rpukit.gemm import _tiles, lines, tensor
+from rpukit.gemm import _choice, lines, tensor
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import words
 
@@ -36,11 +36,11 @@ def test_rows_that_begin_within_sectors():
 
 def test_copies_of_large_factors_pay():
     both, many = (True, True), (4096, 4096, 4096)
-    assert _tiles.copied(*many, both, _device.CPU) == (False, True)
-    assert _tiles.copied(*many, (True, False), _device.CPU) == (False, False)
-    assert _tiles.copied(*many, (False, False), _device.CPU) == (False, False)
-    assert _tiles.copied(442, 11728, 1064, both, _device.CPU) == (True, False)
-    assert _tiles.copied(300, 300, 4096, both, _device.CPU) == (False, False)
+    assert _choice.copied(*many, both, _device.CPU) == (False, True)
+    assert _choice.copied(*many, (True, False), _device.CPU) == (False, False)
+    assert _choice.copied(*many, (False, False), _device.CPU) == (False, False)
+    assert _choice.copied(442, 11728, 1064, both, _device.CPU) == (True, False)
+    assert _choice.copied(300, 300, 4096, both, _device.CPU) == (False, False)
 
 
 @pytest.mark.parametrize("k", [75, 16500])

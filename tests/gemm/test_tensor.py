@@ -9,7 +9,7 @@ import rpukit as rk
 from rpukit import _device
 from rpukit._kernels import tune
 from rpukit.errors import DTypeError, LaunchError, ParameterError, ShapeError
-from rpukit.gemm import _tiles, tensor
+from rpukit.gemm import _choice, _tiles, tensor
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import FORMATS, bound, factors, values, words
 
@@ -125,12 +125,12 @@ def test_chains_go_on_on_a_gpu(tile):
 
 
 def test_the_chain_restarts_at_every_segment():
-    k = 2 * 16384 + 40
+    k = 2 * 4096 + 40
     a, b = factors(2, 9, k, "bfloat16")
     got = rk.det_gemm(a, b, out_dtype=np.float32)
     parts = [
         rk.det_gemm(a[:, s:e], b[s:e], out_dtype=np.float32)
-        for s, e in ((0, 16384), (16384, 32768), (32768, k))
+        for s, e in ((0, 4096), (4096, 8192), (8192, k))
     ]
     assert_same_bits(got, (parts[0] + parts[1]) + parts[2])
     with on_cpu():
@@ -232,7 +232,7 @@ def test_whatever_tile_the_tuner_takes(m):
     """
     a, b = factors(m, 200, 96, "bfloat16")
     expected = rk.det_gemm(a, b)
-    names = [t.name for t in _tiles.candidates(m, 200, 96, False, True, _device.CPU)]
+    names = [t.name for t in _choice.candidates(m, 200, 96, False, True, _device.CPU)]
     assert len(set(names)) == len(names)
     assert (len(names) > 1) == (m > 64)
     for wanted in names:

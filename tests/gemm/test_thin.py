@@ -6,13 +6,13 @@ import pytest
 import rpukit as rk
 from rpukit import _device
 from rpukit._kernels.launch import recording
-from rpukit.gemm import _tiles, lines, tensor
+from rpukit.gemm import _choice, _tiles, lines, tensor
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import factors
 
 FEW = (("16x8/2", 0), ("16x8/8", 1), ("64x16/4", 2))
 SKIPS = {8: 0, 2: 2, 1: 1}  # by the elements at whose multiples rows then begin
-ALL = [(name.removeprefix("thin "), SKIPS[begin]) for name, begin in _tiles._THIN_PACES]
+ALL = [(name.removeprefix("thin "), SKIPS[begin]) for name, begin in _choice._THIN_PACES]
 
 
 def shifted(x, skip):
@@ -52,11 +52,11 @@ def test_few_results_take_one_launch():
 @pytest.mark.parametrize("begins", [(8, 8), (2, 2), (1, 1)])
 def test_thin_tiles_are_for_few_results(begins, monkeypatch):
     """A tile meant for such rows where results are few; none where they are many."""
-    monkeypatch.setattr(_tiles, "multiprocessors", lambda _: 132)
-    pick = _tiles.pick_thin.__wrapped__
+    monkeypatch.setattr(_choice, "multiprocessors", lambda _: 132)
+    pick = _choice.pick_thin.__wrapped__
     few = pick(3, 200, 4096, False, False, begins, _device.CPU)
     assert few is not None
-    assert (few.name, min(begins)) in _tiles._THIN_PACES
+    assert (few.name, min(begins)) in _choice._THIN_PACES
     assert pick(4096, 4096, 4096, False, False, begins, _device.CPU) is None
 
 

@@ -137,6 +137,30 @@ def thin_gemm(m, n, k, form, tile, skip):
     return run
 
 
+SEGMENTS = (70, 136, 2 * 4096 + 72)  # rows, columns, terms
+
+
+def by_segments(m, n, k, tile):
+    """Sums of three segments, rounded and not, one after another or by blocks of their own."""
+
+    def run(device):
+        from rpukit.gemm import _tiles, tensor
+
+        s, where = rk.Stream.from_seed(47), _device.parse_device(device)
+        a, b = (
+            put(rk.gemm.to_bfloat16(elementwise.random_fill(s.child(c), (lines, k))), device)
+            for c, lines in enumerate((m, n))
+        )
+        made = [_device.empty((m, n), kind, where) for kind in (np.float32, np.uint16)]
+        for out in made:
+            tensor.multiply(
+                tensor.in_place(a, 1), tensor.in_place(b, 1), out, tile=_tiles.named(tile)
+            )
+        return made
+
+    return run
+
+
 def align_rows(shapes):
     """Copies of one or two matrices to aligned rows."""
 
@@ -157,13 +181,15 @@ def align_rows(shapes):
 
 def tensor_gemms():
     """16-bit floats in all layouts, rounded and not."""
-    for m, n, k in ((1, 1, 1), (3, 264, 132), (33, 31, 67), (200, 136, 320), (17, 40, 16500)):
+    for m, n, k in ((1, 1, 1), (3, 264, 132), (33, 31, 67), (200, 136, 320), (17, 40, 8260)):
         for form in ("bfloat16", "float16"):
             for trans_a, trans_b in ((False, False), (True, False), (False, True)):
                 run = tensor_gemm(m, n, k, form, 13, trans_a=trans_a, trans_b=trans_b)
                 name = f"{m}x{n}x{k}-{form}-{int(trans_a)}{int(trans_b)}"
                 yield "det_gemm_tensor", Case(name, run, small=k < 300)
 
+    for tile in ("128x256", "192x192", "128x64 apart", "turned 64x16 apart"):
+        yield "det_gemm_tensor", Case(f"segments-{tile}", by_segments(*SEGMENTS, tile))
     for m, n, k in ((3, 33, 67), (20, 131, 70), (60, 70, 133), (70, 41, 90)):
         for trans_a, trans_b in ((False, False), (True, False), (False, True)):
             name = f"loose-{m}x{n}x{k}-{int(trans_a)}{int(trans_b)}"
@@ -175,7 +201,12 @@ def tensor_gemms():
         for form in ("bfloat16", "float16"):
             yield "det_gemm_mma", Case(f"{tile}-{form}", mma_gemm(70, 40, 332, form, tile))
     yield "det_gemm_mma", Case("thin 16x8/2", mma_gemm(70, 40, 332, "float16", "thin 16x8/2"))
-    for k, tile, skip in ((75, "16x8/8", 1), (200, "32x16/4", 2), (16500, "16x8/2", 0)):
+    for k, tile, skip in (
+        (75, "16x8/8", 1),
+        (200, "32x16/4", 2),
+        (8260, "16x8/2", 0),
+        (8260, "16x16/8 apart", 1),
+    ):
         run = thin_gemm(17, 40, k, "bfloat16", f"thin {tile}", skip)
         yield "det_gemm_mma", Case(f"thin {tile}-{k}-{skip}", run, small=k < 300)
 
