@@ -103,34 +103,35 @@ def _ways(tile: Any, m: int, n: int, k: int) -> list[Any]:
 # Microseconds of a launch, a stage and a tile besides its stages, where a multiprocessor has as
 # many blocks as it can: fitted to 2400 times of 150 products on an H200.
 _PACES = {
-    "128x256": (0.1, 0.648, 4.42),
-    "128x192": (0.41, 0.492, 3.33),
-    "128x128": (0.9, 0.349, 2.26),
-    "128x64": (1.34, 0.228, 1.5),
-    "192x192": (0.1, 0.732, 4.7),
-    "192x128": (0.23, 0.516, 3.34),
-    "64x64": (1.99, 0.156, 0.86),
-    "64x128": (2.04, 0.193, 0.98),
-    "64x192": (1.69, 0.257, 1.7),
-    "64x256": (1.38, 0.44, 1.85),
-    "turned 64x16 deep": (1.98, 0.118, 0.61),
-    "turned 64x32 deep": (1.77, 0.133, 0.73),
-    "turned 64x64 deep": (2.0, 0.157, 0.71),
-    "turned 64x16": (2.26, 0.226, 0.52),
-    "turned 64x16 in threes": (2.11, 0.298, 0.79),
-    "turned 64x32": (2.07, 0.262, 0.74),
-    "turned 64x32 in threes": (1.38, 0.375, 2.21),
-    "turned 64x64": (2.05, 0.334, 1.08),
-    "turned 64x128": (1.87, 0.193, 1.52),
-    "turned 64x192": (1.52, 0.307, 1.92),
-    "turned 128x64": (1.61, 0.22, 1.34),
-    "turned 128x128": (0.58, 0.323, 2.86),
+    "128x256": (1.31, 0.7033, 2.54),
+    "128x192": (1.48, 0.5068, 2.11),
+    "128x128": (2.03, 0.3421, 1.28),
+    "128x64": (1.84, 0.2465, 0.96),
+    "192x192": (0.59, 0.7857, 3.3),
+    "192x128": (1.32, 0.5289, 2.17),
+    "64x64": (2.33, 0.1512, 0.62),
+    "64x128": (2.31, 0.1902, 0.75),
+    "64x192": (2.37, 0.2479, 1.12),
+    "64x256": (1.69, 0.4602, 1.37),
+    "turned 64x16 deep": (1.86, 0.119, 0.72),
+    "turned 64x32 deep": (1.86, 0.139, 0.62),
+    "turned 64x64 deep": (2.25, 0.153, 0.57),
+    "turned 64x16": (1.91, 0.1917, 0.88),
+    "turned 64x16 in threes": (2.03, 0.276, 0.83),
+    "turned 64x32": (2.02, 0.2269, 0.69),
+    "turned 64x32 in threes": (1.31, 0.3437, 2.08),
+    "turned 64x64": (2.08, 0.3025, 0.77),
+    "turned 64x128": (2.1, 0.1958, 1.18),
+    "turned 64x192": (2.0, 0.3114, 1.37),
+    "turned 128x64": (2.28, 0.2312, 0.72),
+    "turned 128x128": (1.86, 0.3357, 1.59),
 }
-_ALONE = 0.42  # least part of a round's time that fewer blocks take
-_L2, _MEMORY = 10.2e6, 3.43e6  # bytes a microsecond that tiles fetch; of each matrix once
+_FEWER = 0.66  # power of their number by which fewer blocks take less time
+_LOOSE, _LOOSE_TURNED = 0.92, 1.35  # microseconds of 64 columns of results that begin anywhere
+_L2, _MEMORY = 13.2e6, 3.74e6  # bytes a microsecond that tiles fetch; of each matrix once
 _SOFT = 5.0  # power by which the slowest of several limits counts most
-_JOIN, _JOINED = 2.6, 22e6  # microseconds of adding segments; bytes a microsecond
-_COPY, _COPIED = 4.1, 3.7e6  # microseconds of a launch that copies; bytes a microsecond
+_JOIN, _JOINED = 2.25, 5.1e6  # microseconds of adding segments; bytes a microsecond
+_COPY, _COPIED = 3.5, 3.73e6  # microseconds of a launch that copies; bytes a microsecond
 
 
 def microseconds(
@@ -142,7 +143,10 @@ def microseconds(
     count, steps = tile.count(rows, columns), -(-k // DEPTH)
     work = count * -(-k // SEGMENT) if tile.apart else count
     rounds, rest = divmod(work, n_multi * tile.blocks)
-    load = rounds + (max(_ALONE, -(-rest // n_multi) / tile.blocks) if rest else 0.0)
+    load = rounds + (-(-rest // n_multi) / tile.blocks) ** _FEWER
+    if n % 8:
+        across = tile.columns if tile.turned else min(tile.columns, -(-columns // 64) * 64)
+        end += (_LOOSE_TURNED if tile.turned else _LOOSE) * across / 64
     limits = (
         load * (min(steps, SEGMENT // DEPTH if tile.apart else steps) * stage + end),
         2 * DEPTH * count * steps * (tile.rows + min(tile.columns, columns)) / _L2,
@@ -159,39 +163,43 @@ def thin_microseconds(
     tile: WarpTile, m: int, n: int, k: int, begin: int, b_along: bool, n_multi: int
 ) -> float:
     """Estimate the time of a product by warps some of which copy."""
-    first, other = _THIN_PACES[tile.name.removesuffix(" apart"), begin]
-    count, moved = tile.count(n, m), 2 * k * (m + n) / _THIN_MEMORY
-    if tile.apart:
-        blocks = -(-count * -(-k // SEGMENT) // n_multi)
-        other *= _WHOLE_LINES if begin == 8 and not b_along else 1.0
-        stages = SEGMENT // DEPTH * max(first, blocks * other)
-        return _THIN_START + _THIN_JOIN + max(stages, moved)
-    others = -(-count // n_multi) - 1
-    time = -(-k // DEPTH) * (first + others * other) + others * _THIN_BLOCK
-    return _THIN_START + max(time, moved)
+    alone, each = _THIN_PACES[tile.name.removesuffix(" apart"), begin]
+    n_segment = -(-k // SEGMENT) if tile.apart else 1
+    blocks = -(-tile.count(n, m) * n_segment // n_multi)
+    if begin == 8 and not b_along:
+        each *= _WHOLE_LINES
+    steps = -(-min(k, SEGMENT if tile.apart else k) // DEPTH)
+    time = steps * _soft(alone, blocks * each)
+    time += _THIN_JOIN if tile.apart else (blocks - 1) * _THIN_BLOCK
+    return _THIN_START + _soft(time, 2 * k * (m + n) / _THIN_MEMORY)
 
 
-# Microseconds of a stage of a multiprocessor's first block, and of each other one, by the tile and
-# the elements at whose multiples rows begin: of 80 products on an H200.
+def _soft(x: float, y: float) -> float:
+    return float((x**_THIN_SOFT + y**_THIN_SOFT) ** (1 / _THIN_SOFT))
+
+
+# Microseconds of a stage, of a block alone and of each of many on a multiprocessor, by the tile
+# and the elements at whose multiples rows begin: fitted to 374 times on an H200.
 _THIN_PACES = {
-    ("thin 16x8/2", 8): (0.09, 0.09),
-    ("thin 16x8/2", 2): (0.155, 0.11),
-    ("thin 32x16/4", 2): (0.2, 0.318),
-    ("thin 64x16/4", 2): (0.28, 0.7),
-    ("thin 16x8/8", 2): (0.1, 0.12),
-    ("thin 16x16/8", 2): (0.13, 0.14),
-    ("thin 32x16/8", 2): (0.18, 0.18),
-    ("thin 64x16/8", 2): (0.26, 0.24),
-    ("thin 16x8/8", 1): (0.11, 0.2),
-    ("thin 16x16/8", 1): (0.18, 0.21),
-    ("thin 32x16/8", 1): (0.3, 0.24),
-    ("thin 64x16/8", 1): (0.44, 0.38),
+    ("thin 16x8/2", 8): (0.098, 0.068),
+    ("thin 16x8/2", 2): (0.123, 0.087),
+    ("thin 32x16/4", 2): (0.174, 0.165),
+    ("thin 64x16/4", 2): (0.103, 0.250),
+    ("thin 16x8/8", 2): (0.100, 0.094),
+    ("thin 16x16/8", 2): (0.174, 0.149),
+    ("thin 32x16/8", 2): (0.139, 0.193),
+    ("thin 64x16/8", 2): (0.093, 0.262),
+    ("thin 16x8/8", 1): (0.119, 0.111),
+    ("thin 16x16/8", 1): (0.163, 0.152),
+    ("thin 32x16/8", 1): (0.115, 0.234),
+    ("thin 64x16/8", 1): (0.098, 0.292),
 }
-_WHOLE_LINES = 0.65  # of the time of other blocks that read 128 bytes at a place
-_THIN_BLOCK = 0.9  # microseconds of each other block, besides its stages
-_THIN_START, _THIN_MEMORY = 2.6, 3.3e6  # microseconds of a launch; bytes a microsecond
-_THIN_JOIN = 1.0  # microseconds of adding segments
-_SURE = 1.08  # what another tile has to take by the model, beside a thin one
+_WHOLE_LINES = 0.55  # of the time of many blocks, if they read 128 bytes at a place
+_THIN_BLOCK = 0.65  # microseconds of each other block, besides its stages
+_THIN_START, _THIN_MEMORY = 2.66, 2.72e6  # microseconds of a launch; bytes a microsecond
+_THIN_JOIN = 0.42  # microseconds of adding segments
+_THIN_SOFT = 4.0  # power by which the slower of two limits counts more
+_SURE = 1.04  # what another tile has to take by the model, beside a thin one
 
 
 # What factors whose rows begin within sectors of L2 add to the time of a large product, as a part:

@@ -42,7 +42,7 @@ class WeightGradient:
 
     Notes
     -----
-    Row r belongs to step r // 16 of a chain, which begins anew at every multiple of 16384; up to
+    Row r belongs to step r // 16 of a chain, which begins anew at every multiple of 4096; up to
     15 rows wait for their step. Kernel: kernels_cu/det_gemm_tensor.cu.
 
     Examples

@@ -56,7 +56,7 @@ def det_gemm(
     -----
     float32 and float64: chains of fused multiply-adds, k ascending, restarted at every multiple
     of 1024. 16-bit floats: chains of steps of 16 on the tensor core, accumulated in float32,
-    restarted at every multiple of 16384, rounded once at the end. The results of chains are added
+    restarted at every multiple of 4096, rounded once at the end. The results of chains are added
     left to right. So a row of the result depends on that row of `a` alone: its bits are the same
     in any batch, for any tile, layout and stream, on CPU and GPU (of one `arithmetic`). Kernels:
     kernels_cu/det_gemm.cu, kernels_cu/det_gemm_tensor.cu.

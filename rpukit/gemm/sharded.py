@@ -72,7 +72,7 @@ class ShardedLinear:
     Notes
     -----
     A sum over a split axis keeps its order: its state (one number a result, two from the end of
-    the first segment on: 1024 terms, of 16-bit floats 16384) goes on from device to device.
+    the first segment on: 1024 terms, of 16-bit floats 4096) goes on from device to device.
     Results are taken in groups, so that the devices work at the same time on different groups. Of
     many rows, each device gathers whole lines of the weight instead, for some of the outputs. See
     docs/several_gpus.md.
