@@ -75,6 +75,7 @@ def choose(
     *,
     n_batch: int,
     device: Device = CPU,
+    in_graph: bool = False,
 ) -> Any:
     """Pick a variant for a call.
 
@@ -94,6 +95,8 @@ def choose(
         The exact batch of the call.
     device : Device
         Where the arrays are.
+    in_graph : bool
+        Whether trials allocate nothing once they have run, so that short ones can be captured.
 
     Returns
     -------
@@ -112,7 +115,9 @@ def choose(
     if known is not None:
         return known
     with _lock, _device.using(device):
-        choice, settled = _decide(kernel, name, key, candidates, make_trial, n_batch, device)
+        measure = partial(clock.gpu_time, in_graph=True) if in_graph else clock.gpu_time
+        given = candidates, make_trial, n_batch, device, _settings.clock or measure
+        choice, settled = _decide(kernel, name, key, *given)
         if settled:
             if len(_memo) >= _MEMO_LIMIT:
                 _memo.clear()
@@ -139,6 +144,7 @@ def _decide(
     make_trial: Callable[[], Trial],
     n_batch: int,
     device: Device,
+    measure: Clock,
 ) -> tuple[Any, bool]:
     """Pick a candidate, and return whether the choice holds for later calls."""
     store = _store(device)
@@ -162,7 +168,7 @@ def _decide(
             if _capturing(device):
                 return _fastest(valid, record), False
             with launch.not_recording():  # trials are not part of the call
-                _measure(name, version, valid, make_trial, record, store)
+                _measure(name, version, valid, make_trial, record, store, measure)
             rejected = store.rejected(name, version)
             valid = [c for c in valid if c.name not in rejected]
     return (_fastest(valid, record) if enabled() else valid[0]), True
@@ -190,6 +196,7 @@ def _measure(
     make_trial: Callable[[], Trial],
     record: Record,
     store: Store,
+    measure: Clock,
 ) -> None:
     """Time the candidates on the current device; with RPUKIT_TUNE_VERIFY compare their bits."""
     if _verifying():
@@ -205,7 +212,6 @@ def _measure(
             )
         valid = [c for c in valid if c not in bad]
         record.verified = True
-    measure = _settings.clock or clock.gpu_time
     trial = make_trial()
     for candidate in valid:
         record.times[candidate.name] = float(measure(candidate, partial(trial, candidate)))

@@ -111,7 +111,7 @@ def _choose(
             else:
                 with recording() as launches:
                     starts[way].run(a, b, out)
-                ready[way] = Replay(launches, [])
+                ready[way] = Replay(launches, [], any_stream=True)
             return [out]
 
         return run
@@ -120,7 +120,9 @@ def _choose(
     if len(found) == 1:
         return found[0]
     key = (*problem[1:], a.dtype.name)
-    chosen: Way = tune.choose(_DET_GEMM, key, found, make_trial, n_batch=problem.m, device=device)
+    chosen: Way = tune.choose(
+        _DET_GEMM, key, found, make_trial, n_batch=problem.m, device=device, in_graph=True
+    )
     return chosen
 
 

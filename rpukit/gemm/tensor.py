@@ -134,14 +134,20 @@ def choose(
             else:
                 with recording() as launches:
                     prepare(p, q, out, part, tile).run(out)
-                ready[tile] = Replay(launches, [])
+                ready[tile] = Replay(launches, [], any_stream=True)
             return [out[:, : q.lines]]
 
         return run
 
     key = (*shape[1:], out.dtype.name)
     found: Tile | WarpTile = tune.choose(
-        _HOPPER, key, candidates(*shape, device), make_trial, n_batch=p.lines, device=device
+        _HOPPER,
+        key,
+        candidates(*shape, device),
+        make_trial,
+        n_batch=p.lines,
+        device=device,
+        in_graph=True,
     )
     return found
 

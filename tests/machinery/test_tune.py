@@ -407,4 +407,7 @@ def test_real_clock():
     small = clock.gpu_time(PLAIN, lambda: x[:16].fill(1))
     large = clock.gpu_time(PLAIN, lambda: [x.fill(1) for _ in range(20)])
     assert 0 < small < large
+    one = clock.gpu_time(PLAIN, lambda: x[:16].fill(1), in_graph=True)
+    assert 0 < one < 1.5 * small  # the host launches nothing
+    assert bool((x == 1).all())
     assert not clock.capturing()
