@@ -20,6 +20,7 @@ Array = Any
 Key = tuple[Any, ...]
 
 _MOST, _MOST_RESULTS = 1 << 12, 64
+_OF_TURNS = ("turns", "segments", "room")  # parameters of kernels: memory that `_turns` gives
 _known: dict[Key, Known] = {}
 
 
@@ -79,10 +80,7 @@ def keep(key: Key, launches: Sequence[Launched], a: Array, b: Array, out: Array)
             if _device.is_cupy(value):
                 if value.data.ptr in places:
                     places[value.data.ptr].append((i, j))
-                elif (
-                    one.parameters[j].name in ("turns", "segments")
-                    and _device.free_stream() is not None
-                ):
+                elif one.parameters[j].name in _OF_TURNS and _device.free_stream() is not None:
                     waits = True
                 else:
                     return
