@@ -21,7 +21,8 @@
 //
 // Macros: NC (1, 2, 3), BN (16 to 256), ST, P_MN, Q_MN (needs BN % 64 == 0), OUT_T, RESULT, FROM, ADD, HALF,
 //         BLOCKS (a multiprocessor), LOOSE (lines of o may begin anywhere), PARTS (1, 2: sums of several segments, see
-//         above; no FROM, no ADD), SEGMENT (terms; a multiple of 64). `turns`: with PARTS 2, 0 for each warpgroup of a tile,
+//         above; no FROM, no ADD), SEGMENT (terms; a multiple of 64), HELD, STAGED (with PARTS 1: how many of a thread's BN / 2
+//         sums are in registers and, of those that results are stored from, in shared memory). `turns`: with PARTS 2, 0 for each warpgroup of a tile,
 //         before and after.
 // Alignment: addresses 16 bytes, lines of p, q, o 16 bytes; o with LOOSE: those of its type.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_tensor
@@ -40,8 +41,8 @@
 // check: LOOSE=1
 // check: RESULT=float LOOSE=1
 // check: NC=1 BN=16 ST=10 OUT_T=1 P_MN=1 BLOCKS=2 LOOSE=1
-// check: PARTS=1
-// check: NC=3 BN=192 ST=4 Q_MN=1 PARTS=1
+// check: PARTS=1 HELD=64 STAGED=32
+// check: NC=3 BN=192 ST=4 Q_MN=1 PARTS=1 HELD=16 STAGED=16
 // check: BN=128 ST=6 PARTS=2
 // check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2 PARTS=2
 // source: docs/semantics/gemm.md; PTX ISA 8.0, asynchronous warpgroup instructions.
@@ -80,6 +81,12 @@
 #ifndef SEGMENT
 #define SEGMENT 4096
 #endif
+#ifndef HELD
+#define HELD 0
+#endif
+#ifndef STAGED
+#define STAGED 0
+#endif
 #ifndef LOOSE
 #define LOOSE 0
 #endif
@@ -99,13 +106,10 @@
 #define N_FROM (FROM && !OUT_T ? N_SUMS : 0)
 #define N_ADD (ADD && !OUT_T ? N_SUMS : 0)
 
-// Sums of segments, with PARTS 1: how many of a thread are in its registers, in shared memory, in `room`.
-#define FREE ((NC == 3 ? 152 : BLOCKS > 1 ? 256 / BLOCKS : NC == 1 ? 224 : 232) - BN / 2 - 40)
-#define HELD (FREE < BN / 2 ? FREE / 4 * 4 : BN / 2)
-#define STAGED (OUT_T || HELD == BN / 2 ? 0 : BUFFERS * 16)
-#define LEFT (BN / 2 - HELD - STAGED)
+#define LEFT (BN / 2 - HELD - STAGED)  // sums of segments of a thread that wait in `room`
 #define PER (SEGMENT / BK)  // stages of a segment
 static_assert(!PARTS || (!FROM && !ADD && SEGMENT % BK == 0), "sums of segments begin with nothing and are added to nothing");
+static_assert(LEFT >= 0 && STAGED <= (OUT_T ? 0 : BUFFERS * 16), "places for sums");
 
 #include "gemm_results.cuh"
 #include "gemm_parts.cuh"

@@ -150,8 +150,8 @@ def macros_of(s: Shape, tile: Any, skip: int = 0) -> list[tuple[str, dict[str, A
     words["HALF"] = int(s.dtype == "float16")
     several = s.k > tensor.SEGMENT
     if isinstance(tile, _tiles.Tile):
-        words |= {"LOOSE": int(s.n % 8 != 0), "PARTS": several * (1 + tile.apart)}
-        words |= {"SEGMENT": tensor.SEGMENT} if several else {}
+        words |= {"LOOSE": int(s.n % 8 != 0)}
+        words |= tensor.segment_macros(tile, several * (1 + tile.apart))
         return [("det_gemm_tensor", {**tile.macros, **words})]
     if tile.copiers:
         vec = vectors_of(s, skip)[:: -1 if tile.turned else 1]

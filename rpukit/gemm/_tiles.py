@@ -11,6 +11,7 @@ from rpukit.errors import ParameterError
 
 DEPTH = 64  # of a stage
 SEGMENT = 4096  # terms after which a chain is restarted
+_WORK = 40  # registers of a thread besides accumulators and sums
 EARLY_STAGES = 12  # from which on a turned tile's launch begins early
 GROUP = 8  # lines of tiles that advance along i together, so that neighbours share data in L2
 
@@ -54,6 +55,21 @@ class Tile:
         staging = self.groups * (boxes if not self.turned else 0 if wide else self.columns * 128)
         stage = (self.rows + self.columns) * 2 * DEPTH
         return 1024 + self.stages * stage + staging + 16 * self.stages + 16
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """How many of a thread's sums of segments are in its registers, and in shared memory."""
+        sums, free = self.columns // 2, {2: 232, 3: 152}.get(self.groups, 224)
+        if self.blocks > 1:
+            free = 256 // self.blocks
+        held = min(sums, (free - sums - _WORK) // 4 * 4)
+        staged = 0 if self.turned else 16 if self.groups == 3 else 32
+        return held, min(staged, sums - held)
+
+    @property
+    def left(self) -> int:
+        """Number of a thread's sums of segments that are elsewhere."""
+        return self.columns // 2 - sum(self.held)
 
     @property
     def macros(self) -> dict[str, int]:

@@ -227,13 +227,13 @@ def prepare(
     n_work = count * n_segment if tile.apart else count
     blocks = grid(tile, n_work, _device.device_of(out))
     several = int(n_segment > 1) * (1 + tile.apart)
-    kept = (0, blocks, n_work)[several] * tile.rows * tile.columns
+    every = tile.rows * tile.columns  # sums of a tile
+    kept = (0, blocks * 128 * tile.groups * tile.left, n_work * every)[several]
     macros = {
         **tile.macros,
         **_macros(p, q, wide, going, adding),
         "LOOSE": int(loose),
-        "PARTS": several,
-        **({"SEGMENT": SEGMENT} if several else {}),
+        **segment_macros(tile, several),
     }
     return Plan(
         _HOPPER.variant(macros),
@@ -255,6 +255,18 @@ def prepare(
         tile.shared(wide),
         Parts(count * tile.groups if several == 2 else 0, kept),
     )
+
+
+def segment_macros(tile: Tile, several: int) -> dict[str, int]:
+    """Macros of sums of segments; ``several``: PARTS."""
+    if not several:
+        return {"PARTS": 0}
+    held, staged = tile.held
+    return {
+        "PARTS": several,
+        "SEGMENT": SEGMENT,
+        **({"HELD": held, "STAGED": staged} if several == 1 else {}),
+    }
 
 
 def begins_early(one: Launched) -> bool:

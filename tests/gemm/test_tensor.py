@@ -1,5 +1,6 @@
 """Products on tensor cores: det_gemm_tensor, det_gemm_mma = mirror = hardware, near float64."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +137,47 @@ def test_the_chain_restarts_at_every_segment():
     with on_cpu():
         assert_same_bits(rk.det_gemm(a, b, out_dtype=np.float32), got)
         assert_same_bits(rk.det_gemm(a, b), rk.gemm.to_bfloat16(got))
+
+
+def sums_of_segments(tile, k, device):
+    """Results by a tile, float32 and rounded; none if it does not take the layout."""
+    a, b = (_device.to_device(x, device) for x in factors(130, 200, k, "bfloat16", False, True))
+    p, q = tensor.in_place(a, 1), tensor.in_place(b, 1)
+    made = [_device.empty((130, 200), dtype, device) for dtype in (np.float32, np.uint16)]
+    for out in made:
+        tensor.multiply(p, q, out, tile=tile)
+    return made
+
+
+WITH_SEGMENTS = [*_tiles.TILES, *(_tiles.apart(t) for t in _tiles.TILES), "warps 64x64"]
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("tile", WITH_SEGMENTS, ids=lambda tile: getattr(tile, "name", tile))
+def test_every_tile_sums_segments(tile, monkeypatch):
+    """One after another, or by blocks of their own, with sums where there is room for them."""
+    monkeypatch.setattr(tensor, "SEGMENT", 128)
+    tile = _tiles.named(getattr(tile, "name", tile))
+    expected = sums_of_segments(None, 456, _device.CPU)
+    with on_cpu(7):
+        got = sums_of_segments(tile, 456, _device.CPU)
+    for x, y in zip(got, expected, strict=True):
+        assert_same_bits(x, y)
+
+
+@cache
+def expected_sums(k):
+    return sums_of_segments(None, k, _device.CPU)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tile", [*WITH_SEGMENTS, *_tiles.THIN_TILES], ids=str)
+def test_every_tile_sums_segments_on_a_gpu(tile):
+    tile, k = _tiles.named(getattr(tile, "name", tile)), 2 * tensor.SEGMENT + 72
+    for one in {tile, _tiles.named(f"{tile.name.removesuffix(' apart')} apart")}:
+        got = sums_of_segments(one, k, _device.parse_device("gpu"))
+        for x, y in zip(got, expected_sums(k), strict=True):
+            assert_same_bits(_device.to_numpy(x), y)
 
 
 @pytest.mark.parametrize("form", FORMATS)
