@@ -173,18 +173,20 @@ WARP_TILES = (
     WarpTile("warps turned 32x64", 32, 64, (2, 2), 8, turned=True),
     WarpTile("warps turned 64x64", 64, 64, (4, 2), 6, turned=True),
 )
-_THIN = (  # rows, columns, warps along both, warps that copy
-    (16, 8, (1, 1), 2),
-    (32, 16, (2, 1), 4),
-    (64, 16, (4, 1), 4),
-    (16, 8, (1, 1), 8),
-    (16, 16, (1, 1), 8),
-    (32, 16, (2, 1), 8),
-    (64, 16, (4, 1), 8),
+_THIN = (  # rows, columns, warps along both, stages, warps that copy
+    (16, 8, (1, 1), 16, 2),
+    (32, 16, (2, 1), 16, 4),
+    (64, 16, (4, 1), 16, 4),
+    (16, 8, (1, 1), 16, 8),
+    (16, 16, (1, 1), 16, 8),
+    (32, 16, (2, 1), 16, 8),
+    (64, 16, (4, 1), 16, 8),
+    (64, 32, (4, 1), 8, 8),
+    (64, 64, (4, 2), 8, 4),
 )
 THIN_TILES = tuple(
-    WarpTile(f"thin {i}x{j}/{copiers}", i, j, warps, 16, True, copiers)
-    for i, j, warps, copiers in _THIN
+    WarpTile(f"thin {i}x{j}/{copiers}", i, j, warps, stages, True, copiers)
+    for i, j, warps, stages, copiers in _THIN
 )
 BY_NAME: dict[str, Tile | WarpTile] = {
     **{tile.name: tile for tile in TILES},
