@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import zlib
 
@@ -11,6 +12,7 @@ from rpukit import _device, testing
 from tests.on_cpu import runner, store
 
 testing.set_runner(runner.run)
+gc.disable()  # while tests are collected: what is made then stays
 
 ORDERS = (0, 1, 7)
 
@@ -69,6 +71,13 @@ def pytest_collection_modifyitems(config, items):
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
+
+
+def pytest_collection_finish():
+    """Search no more among the tests themselves: a tenth of the time of those that compile."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish(session):

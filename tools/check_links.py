@@ -8,6 +8,7 @@ does that.
 
 import sys
 from html.parser import HTMLParser
+from os.path import normpath
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -45,7 +46,7 @@ def faults(root: Path) -> tuple[list[str], int]:
             if parts.scheme or parts.netloc:
                 continue
             count += 1
-            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            target = Path(normpath(path.parent / unquote(parts.path))) if parts.path else path
             anchor = unquote(parts.fragment)
             if not target.exists():
                 wrong.append(f"{path.relative_to(root.resolve())}: no file for {link}")

@@ -67,9 +67,12 @@ def check_contents(wheel: Path, sdist: Path, files: set[str]) -> None:
 def check_install(wheel: Path) -> None:
     """Install the wheel as a user would, and use it from another folder."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "venv", f"{folder}/venv"], check=True)
+        subprocess.run(
+            [sys.executable, "-m", "venv", "--without-pip", f"{folder}/venv"], check=True
+        )
         python = f"{folder}/venv/bin/python"
-        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-compile"]
+        pip += ["--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "-c", str(ROOT / "constraints.txt"), str(wheel)], check=True)
         environ = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         environ["RPUKIT_CACHE_DIR"] = f"{folder}/cache"

@@ -2,6 +2,7 @@
 
 import hashlib
 import pickle
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -46,25 +47,33 @@ def statistics_of(pc):
 
 
 X, W = samples(), spread()
-WHOLE = {dtype: mixed(dtype) for dtype in ("float32", "float64")}
-for _pc in WHOLE.values():
-    _pc.accumulate(X, weights=W)
-BLOCKS = {
-    dtype: [
+DTYPES = ("float32", "float64")
+
+
+@cache
+def whole_of(dtype):
+    """A circuit that has seen all samples."""
+    pc = mixed(dtype)
+    pc.accumulate(X, weights=W)
+    return pc
+
+
+@cache
+def blocks_of(dtype):
+    """Partial statistics of each block of samples."""
+    return [
         mixed(dtype).partials(X[k : k + 256], first_sample=k, weights=W[k : k + 256])
         for k in range(0, N, 256)
     ]
-    for dtype in WHOLE
-}
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.permutations(range(6)), st.sampled_from(sorted(WHOLE)))
+@given(st.permutations(range(6)), st.sampled_from(DTYPES))
 def test_any_order_of_arrival(order, dtype):
     pc = mixed(dtype)
     for k in order:
-        pc.absorb(BLOCKS[dtype][k])
-    assert statistics_of(pc) == statistics_of(WHOLE[dtype])
+        pc.absorb(blocks_of(dtype)[k])
+    assert statistics_of(pc) == statistics_of(whole_of(dtype))
 
 
 @settings(max_examples=15, deadline=None)
@@ -74,7 +83,7 @@ def test_any_cut_into_workers(edges, random):
     parts = [mixed().partials(X[a:b], first_sample=a, weights=W[a:b]) for a, b in pairwise(cuts)]
     random.shuffle(parts)
     pc = mixed().absorb(parts)
-    assert statistics_of(pc) == statistics_of(WHOLE["float32"])
+    assert statistics_of(pc) == statistics_of(whole_of("float32"))
 
 
 @pytest.mark.parametrize(("n_time", "n"), [(17, 512), (18, 300), (33, 700), (70, 400)])
@@ -163,18 +172,18 @@ def test_partials_of_another_number_of_pieces():
 
 def test_another_order_of_addition_would_show():
     """Blocks added in descending order, and cuts elsewhere, give other statistics."""
-    held = WHOLE["float64"]._core.statistics
-    blocks = [b.leaf_chains[0] for b in BLOCKS["float64"][:5]]
+    held = whole_of("float64")._core.statistics
+    chains = [b.leaf_chains[0] for b in blocks_of("float64")[:5]]
     backwards = np.zeros_like(held.leaf_totals)
-    for block in blocks[::-1]:
+    for block in chains[::-1]:
         backwards += block
     assert (backwards != held.leaf_totals).any()
     elsewhere = mixed()
     for part in (slice(0, 100), slice(100, N)):  # as if a worker began in a block
         made = mixed().partials(X[part], weights=W[part])
         elsewhere._core.statistics.totals += made.chains.sum(axis=0, dtype=np.float64)
-    whole = WHOLE["float32"]._core.statistics
-    assert (elsewhere._core.statistics.totals != whole.totals + whole.chains).any()
+    held = whole_of("float32")._core.statistics
+    assert (elsewhere._core.statistics.totals != held.totals + held.chains).any()
 
 
 @pytest.mark.parametrize("rule", [None, {"temperature": 2.0}, {"exponent": np.inf}])
@@ -202,9 +211,10 @@ def test_steps_after_partials(rule, method):
 @pytest.mark.parametrize("step", [64, 256, 512])
 def test_passes_of_any_length(step, monkeypatch):
     """Of the mirrors and of the kernels, whose launches are replayed."""
+    want = statistics_of(whole_of("float32"))  # before the length is another one
     monkeypatch.setattr(rk.circuits.circuit.blocks, "block_step", lambda core: step)
     part = mixed().partials(X, weights=W)
-    assert statistics_of(mixed().absorb(part)) == statistics_of(WHOLE["float32"])
+    assert statistics_of(mixed().absorb(part)) == want
     n, few = 300 + step, mixed()
     few.accumulate(X[:n], weights=W[:n])
     with on_cpu():
@@ -217,7 +227,7 @@ def test_passes_of_any_length(step, monkeypatch):
 def test_accumulating_goes_on_in_the_open_block():
     pc = mixed().absorb(mixed().partials(X[:700], weights=W[:700]))
     pc.accumulate(X[700:], weights=W[700:])
-    assert statistics_of(pc) == statistics_of(WHOLE["float32"])
+    assert statistics_of(pc) == statistics_of(whole_of("float32"))
 
 
 def test_they_travel(tmp_path):
@@ -230,7 +240,7 @@ def test_they_travel(tmp_path):
     ):
         assert repr(other) == "<Partials of samples 0 to 1399: 6 blocks>"
         assert other.nbytes == part.nbytes
-        assert statistics_of(mixed().absorb(other)) == statistics_of(WHOLE["float32"])
+        assert statistics_of(mixed().absorb(other)) == statistics_of(whole_of("float32"))
 
 
 def test_the_circuit_of_partials_is_not_changed():
@@ -289,13 +299,13 @@ def test_blocks_begin_at_multiples_of_256(first):
 
 def test_gaps_are_named():
     pc = mixed()
-    pc.absorb(BLOCKS["float32"][2])
+    pc.absorb(blocks_of("float32")[2])
     for call in (pc.em_step, pc.state, lambda: pc.accumulate(X), pc.gradient_step):
         with pytest.raises(ParameterError, match="samples 0 to 511 are missing"):
             call()
     with pytest.raises(ParameterError, match="waits already"):
-        pc.absorb(BLOCKS["float32"][2])
-    pc.absorb(BLOCKS["float32"][:2])
+        pc.absorb(blocks_of("float32")[2])
+    pc.absorb(blocks_of("float32")[:2])
     pc.em_step()
 
 

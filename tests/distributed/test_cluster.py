@@ -11,7 +11,7 @@ import pytest
 
 from rpukit.distributed import fit, sweep
 from tests.circuits.test_partials import mixed
-from tests.distributed.test_fit import EM, N, X, parameters_of
+from tests.distributed.test_fit import N, X, in_memory, parameters_of
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_arrays_of_dask(client):
     for how in ({"client": client, "unit": 256}, {}):
         pc = mixed()
         fit(pc, data, n_epochs=3, **how)
-        assert parameters_of(pc) == EM
+        assert parameters_of(pc) == in_memory()
 
 
 def test_a_fit_loses_nothing_with_a_worker(client):
@@ -50,7 +50,7 @@ def test_a_fit_loses_nothing_with_a_worker(client):
     pc = mixed()
     fit(pc, blocks, n_epochs=3, unit=256, client=client)
     assert killed
-    assert parameters_of(pc) == EM
+    assert parameters_of(pc) == in_memory()
 
 
 def slow(k, seed):

@@ -154,6 +154,7 @@ TURNS = (  # tile, terms
 )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("split", [IN_TURNS, AT_ONCE])
 @pytest.mark.parametrize(("tile", "k"), TURNS)
 def test_blocks_that_add_a_segment_each(tile, k, split):

@@ -4,7 +4,7 @@ A probability is searched at which one more draw counts; the next smaller number
 itself, which no random number would meet.
 """
 
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -78,9 +78,9 @@ def pulsed(prob, n_sample=1):
     return tile.update(x, d, -STEP * BITS["desired_bl"]).get_weights()
 
 
-def changed(run, **options):
-    before = run(0.0, **options)
-    return lambda prob: int((run(prob, **options) != before).sum())
+def changed(run):
+    before = cache(lambda: run(0.0))
+    return lambda prob: int((run(prob) != before()).sum())
 
 
 def pulses(**options):

@@ -153,7 +153,8 @@ Fault left_behind(const Launch &launch, unsigned n) {
 }
 
 // Run a block to its end. A barrier that not all threads reach is reported: on a GPU it may hang.
-static Fault run_block(Launch &launch) {
+Fault run_block(Launch &launch, uint3 at) {
+    launch.at = at;
     auto &fibers = launch.fibers;
     unsigned n = fibers.size(), n_warp = (n + WARP - 1) / WARP, n_barrier = 0;
     launch.copies.clear();
@@ -199,38 +200,44 @@ static void poison_fixed(int poison) {
 }
 #endif
 
-Fault launch(dim3 grid, dim3 block, unsigned shared, unsigned order, void (*body)(void *), void *arguments) {
+Fault launch(dim3 grid, dim3 block, unsigned shared, unsigned order, void (*body)(void *), void *arguments, unsigned together,
+             Run run) {
     Launch launch;
     launch.grid = grid;
     launch.block = block;
-    unsigned n = block.x * block.y * block.z, n_block = grid.x * grid.y * grid.z;
-    launch.fibers.resize(n);
-    for (unsigned i = 0; i < n; ++i) {
-        launch.fibers[i].linear = i;
-        launch.fibers[i].thread = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
+    launch.together = together;
+    launch.bytes = together > 1 ? (shared + 127) / 128 * 128 : shared;
+    unsigned n = block.x * block.y * block.z, across = grid.x / together;
+    if (grid.x % together) std::abort();
+    launch.fibers.resize(n * together);
+    for (unsigned i = 0; i < n * together; ++i) {
+        unsigned k = i % n;
+        launch.fibers[i].linear = k;
+        launch.fibers[i].thread = {k % block.x, k / block.x % block.y, k / (block.x * block.y)};
     }
     launch.seed = order;
     launch.poison = order == 1 ? LARGE_POISON : POISON;
     launch.warps = visits((n + WARP - 1) / WARP, order);
     launch.lanes = visits(WARP, order);
-    char *memory = static_cast<char *>(std::malloc(n * STACK + SLACK));
-    launch.stacks = memory + SLACK;
-    if (!memory || posix_memalign(reinterpret_cast<void **>(&launch.shared), 128, shared)) std::abort();
+    size_t bytes = size_t(together) * launch.bytes;
+    char *stacks = static_cast<char *>(std::malloc(size_t(together) * n * STACK + SLACK));
+    launch.stacks = stacks + SLACK;
+    if (!stacks || posix_memalign(reinterpret_cast<void **>(&launch.memory), 128, bytes)) std::abort();
+    launch.shared = launch.memory;
     launch.body = body;
     launch.arguments = arguments;
     Launch *outer = std::exchange(current, &launch);
     Fault fault = NONE;
-    for (unsigned b : visits(n_block, order)) {
-        launch.at = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
+    for (unsigned b : visits(across * grid.y * grid.z, order)) {
         poison_fixed(launch.poison);
-        std::memset(launch.shared, launch.poison, shared);
-        fault = run_block(launch);
+        std::memset(launch.memory, launch.poison, bytes);
+        fault = run(launch, {b % across * together, b / across % grid.y, b / across / grid.y});
         if (launch.fault) fault = launch.fault;
         if (fault) break;
     }
     current = outer;
-    std::free(launch.shared);
-    std::free(memory);
+    std::free(launch.memory);
+    std::free(stacks);
     return fault;
 }
 

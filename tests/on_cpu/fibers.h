@@ -90,7 +90,9 @@ struct Launch {
     std::vector<unsigned> warps, lanes;                             // in the order of their visits
     std::vector<std::pair<uint64_t, std::function<void()>>> copies;  // that a barrier in memory counts
     char *stacks = nullptr;
-    char *shared = nullptr;       // dynamic shared memory, of exactly the size asked for
+    char *shared = nullptr;       // dynamic shared memory of the block at work, of exactly the size asked for
+    unsigned together = 1, bytes = 0;  // blocks that run together, and from the shared memory of one to the next
+    char *memory = nullptr;       // of the first of them
     Context scheduler;
     Fiber *running = nullptr;
     Fault fault = NONE;           // the first that a thread met
@@ -125,9 +127,15 @@ bool run_warp(Launch &launch, unsigned first, unsigned lanes);
 Fault left_behind(const Launch &launch, unsigned n);
 
 // Run all blocks of a launch, whose threads call `body(arguments)`.
-Fault launch(dim3 grid, dim3 block, unsigned shared, unsigned order, void (*body)(void *), void *arguments);
-template <class F> Fault launch(dim3 grid, dim3 block, unsigned shared, unsigned order, F body) {
-    return launch(grid, block, shared, order, [](void *f) { (*static_cast<F *>(f))(); }, &body);
+// Runs the blocks that run together, of which `first` is given, to their end.
+using Run = Fault (*)(Launch &launch, uint3 first);
+Fault run_block(Launch &launch, uint3 at);
+
+Fault launch(dim3 grid, dim3 block, unsigned shared, unsigned order, void (*body)(void *), void *arguments, unsigned together,
+             Run run);
+template <class F>
+Fault launch(dim3 grid, dim3 block, unsigned shared, unsigned order, F body, unsigned together = 1, Run run = run_block) {
+    return launch(grid, block, shared, order, [](void *f) { (*static_cast<F *>(f))(); }, &body, together, run);
 }
 
 // Call a kernel with arguments given by their addresses, as the driver does.

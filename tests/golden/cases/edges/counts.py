@@ -83,7 +83,8 @@ def padded(device, *, split):
     values[1, 11:] = -np.inf
     *lists, rows, values = (put(a, device) for a in (*lists, rows, values))
     given = ((*lists, 24, 11), rows, values, None, 1)
-    return [*sum_tensor_core.tensor_stage(*given, split=split)]
+    made = sum_tensor_core.tensor_stage(*given, split=split)
+    return [made.words, made.top]
 
 
 def staged(device):
