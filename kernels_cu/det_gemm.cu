@@ -112,10 +112,16 @@
 #ifndef TURNS
 #define TURNS 0
 #endif
+#ifndef BLOCKS
+#define BLOCKS 1
+#endif
 #define THREADS_M (TILE_M / RM)
 #define THREADS_N (TILE_N / RN)
 #define THREADS (THREADS_M * THREADS_N)
 #define UNIT (16 / (int)sizeof(REAL))
+#ifndef PIPED
+#define PIPED (!COPIERS && (DMMA || RM * RN >= 16))
+#endif
 #define UNROLL (RM * RN < 64 ? TILE_K : 16) / UNIT          // limited by the instruction cache
 #define AHEAD (RM * RN < 4 ? 4 : RM * RN < 64 ? 1 : 0)      // units of the sum that are read before they are used
 // In shared memory a matrix lies along its lines or, turned, along the sum; padding keeps what is read together in different banks.
@@ -147,7 +153,7 @@ using CopiesB = Copies<TILE_N, !TRANS_B, VEC_B>;
 #include "gemm_steps.cuh"
 #endif
 
-extern "C" __global__ void RK_CLUSTER(CLUSTER) __launch_bounds__(THREADS + COPIERS, 1)
+extern "C" __global__ void RK_CLUSTER(CLUSTER) __launch_bounds__(THREADS + COPIERS, BLOCKS)
 det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c, u32 *turns, REAL *segments) {
     extern __shared__ __align__(16) unsigned char raw[];
     int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N, whole = 8 * tiles_n, block = Sharing::begin(raw, turns);
@@ -188,18 +194,18 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
     };
 #pragma unroll 1
     for (int s = 0; s < ST - 1; ++s, asked = next_stage(asked, segment, share), rk_copies_end()) ask(s);
-#if DMMA
+#if PIPED
     Ahead ahead;
     auto read_ahead = [&](int step) {  // the first operands of the stage, once it has arrived
         rk_copies_left<ST - 2>();
         __syncthreads();
-        const double *as = lane_a(tiles + step % ST * STAGE, tm), *bs = lane_b(tiles + step % ST * STAGE + SIZE(TRANS_A, TILE_M), tn);
+        const REAL *as = lane_a(tiles + step % ST * STAGE, tm), *bs = lane_b(tiles + step % ST * STAGE + SIZE(TRANS_A, TILE_M), tn);
         ahead.read(0, as, bs, 0);
     };
     read_ahead(0);
 #endif
     for (int step = 0; at < k; ++step) {
-        if (!DMMA) {
+        if (!PIPED) {
             rk_copies_left<ST - 2>();
             __syncthreads();
         }
@@ -210,7 +216,7 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
         bool copies = every && asked + TILE_K <= k;
         if (!copies) ask(later);
         asked = next_stage(asked, segment, share);
-#if DMMA
+#if PIPED
         auto next = [&]() {
             rk_copies_end();
             read_ahead(step + 1);
@@ -233,7 +239,7 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
                 for (int x = 0; x < RM * RN; ++x) acc[x / RN][x % RN] = fma_rn(ar[x / RN], br[x % RN], acc[x / RN][x % RN]);
             }
         }
-        if (!DMMA) rk_copies_end();
+        if (!PIPED) rk_copies_end();
         if (ends_segment(at, segment, k)) add_made(acc, room, to, at, round++, n_segment, segment, k, share);
         at = next_stage(at, segment, share);
     }

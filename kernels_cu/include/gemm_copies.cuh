@@ -6,23 +6,28 @@ __device__ __forceinline__ float fma_rn(float a, float b, float c) { return __fm
 __device__ __forceinline__ double fma_rn(double a, double b, double c) { return __fma_rn(a, b, c); }
 struct __align__(16) Unit { REAL v[UNIT]; };
 
+#ifndef TURN_WIDE
+#define TURN_WIDE 8
+#endif
 #define COPY_THREADS (COPIERS ? COPIERS : THREADS)
 __device__ __forceinline__ int copy_thread() { return COPIERS ? (int)threadIdx.x - THREADS : (int)threadIdx.x; }
 
-// The copies of a thread for a stage: LINES x TILE_K at (line0, k0) of a matrix (n_line, n_k), or with ALONG (n_k, n_line).
+// The copies of a thread for a stage: LINES x TILE_K at (line0, k0) of a matrix (n_line, n_k), or with ALONG (n_k, n_line). So many
+// neighbouring threads copy a row that all of them do; a transposing copy of 8 x 4 elements goes to different banks.
 template <int LINES, int ALONG, int VEC> struct Copies {
     static constexpr bool turned = TURN && !ALONG;
-    static constexpr int vec = turned ? 1 : VEC, across = (ALONG ? LINES : TILE_K) / vec, n = LINES * TILE_K / vec;
-    static constexpr int turns = across > COPY_THREADS ? across / COPY_THREADS : 1, apart = COPY_THREADS * turns / across;  // of the threads a row; rows
-    static constexpr int count = (n + COPY_THREADS - 1) / COPY_THREADS, size = (int)sizeof(REAL), row_size = ROW(ALONG, LINES) * size;
-    static_assert(COPY_THREADS * turns % across == 0 && (n % COPY_THREADS == 0 || n < COPY_THREADS), "threads copy whole rows");
+    static constexpr int vec = turned ? 1 : VEC, rows = ALONG ? TILE_K : LINES, across = (ALONG ? LINES : TILE_K) / vec;
+    static constexpr int even = across & -across, most = turned && TURN_WIDE < COPY_THREADS ? TURN_WIDE : COPY_THREADS;
+    static constexpr int wide = even < most ? even : most, turns = across / wide, apart = COPY_THREADS / wide;  // threads a row; rows
+    static constexpr int count = (rows + apart - 1) / apart * turns, size = (int)sizeof(REAL), row_size = ROW(ALONG, LINES) * size;
+    static_assert(COPY_THREADS % wide == 0, "threads copy whole rows");
     const REAL *from;
     u64 stride;
     u32 to;
     int line, p;
 
     __device__ __forceinline__ Copies(u32 stage, const REAL *x, int line0, int n_line, int k0, int n_k) {
-        int row = copy_thread() / across, at = copy_thread() % across * vec;
+        int row = copy_thread() / wide, at = copy_thread() % wide * vec;
         line = line0 + (ALONG ? at : row), p = k0 + (ALONG ? row : at);
         int there = count == 1 && !ALONG ? min(line, n_line - 1) : line;  // a missing line may have any address
         stride = ALONG ? n_line : n_k;
@@ -32,24 +37,29 @@ template <int LINES, int ALONG, int VEC> struct Copies {
     // Whether `part` may request a whole stage, all of whose steps exist.
     static __device__ __forceinline__ bool whole(int line0, int n_line) { return (count == 1 && !ALONG) || line0 + LINES <= n_line; }
     static __device__ __forceinline__ int row(int u) { return u / turns * apart; }
-    static __device__ __forceinline__ int at(int u) { return u % turns * COPY_THREADS * vec; }
+    static __device__ __forceinline__ int at(int u) { return u % turns * wide * vec; }
     // Copies number u to u + N - 1, which follow those already requested.
     template <int N, class Inside> __device__ __forceinline__ void next(int u, const REAL *x, Inside inside) {
         constexpr int unroll = COPIERS && N > 8 ? 8 : N;  // more addresses would take registers
 #pragma unroll unroll
         for (int v = 0; v < N; ++v) {
             bool there = inside(u + v);
-            if (n >= COPY_THREADS || copy_thread() < n) rk_copy<vec * size>(to, there ? from : x, there ? vec * size : 0);
+            if (rows % apart == 0 || copy_thread() / wide + row(u + v) < rows) rk_copy<vec * size>(to, there ? from : x, there ? vec * size : 0);
             int rows = row(u + v + 1) - row(u + v), steps = at(u + v + 1) - at(u + v);
             from += rows * stride + steps;
             to += turned ? rows * size + steps * row_size : rows * row_size + steps * size;
         }
     }
-    // One of TILE_K / UNIT equal parts, all of which is there.
-    __device__ __forceinline__ void part(int number) {
-        constexpr int parts = TILE_K / UNIT, each = (count + parts - 1) / parts;
-        if (number * each < count) next<each>(turns > 1 ? number * each : 0, from, [](int) { return true; });
+    // Part `number` of a stage, all of which is there.
+    template <int PARTS = TILE_K / UNIT> __device__ __forceinline__ void part(int number) {
+        constexpr int each = (count + PARTS - 1) / PARTS;
         static_assert(count % each == 0, "equal parts");
+        if (number * each < count) next<each>(turns > 1 || rows % apart ? number * each : 0, from, [](int) { return true; });
+    }
+    // Those before step p, a multiple of STEPS: the transposing ones in groups, of which each takes three more instructions.
+    template <int STEPS> __device__ __forceinline__ void at_step(int p) {
+        constexpr int apart = turned ? UNIT : STEPS;
+        if (p % apart == 0) part<TILE_K / apart>(p / apart);
     }
     // A whole stage.
     __device__ __forceinline__ void every() { next<count>(0, from, [](int) { return true; }); }
