@@ -186,11 +186,10 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
     u32 shared = rk_shared_address(raw);
     Place place(threadIdx.x);
     int tm = place.m, tn = place.n, at = share.rank * segment, asked = at;  // where the stage that is asked for next begins
-    bool every = CopiesA::whole(row0, m) && CopiesB::whole(col0, n);
     auto copies_a = [&](int step) { return CopiesA(shared + step % ST * STAGE * (int)sizeof(REAL), a, row0, m, asked, k); };
     auto copies_b = [&](int step) { return CopiesB(shared + (step % ST * STAGE + SIZE(TRANS_A, TILE_M)) * (int)sizeof(REAL), b, col0, n, asked, k); };
     auto ask = [&](int step) {
-        if (asked < k) copies_a(step).all(a, m, k), copies_b(step).all(b, n, k);
+        if (asked < k) copies_a(step).all(a, k), copies_b(step).all(b, k);
     };
 #pragma unroll 1
     for (int s = 0; s < ST - 1; ++s, asked = next_stage(asked, segment, share), rk_copies_end()) ask(s);
@@ -213,7 +212,7 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
         int left = k - at, later = step + ST - 1;
         CopiesA ca = copies_a(later);
         CopiesB cb = copies_b(later);
-        bool copies = every && asked + TILE_K <= k;
+        bool copies = asked + TILE_K <= k;
         if (!copies) ask(later);
         asked = next_stage(asked, segment, share);
 #if PIPED

@@ -24,47 +24,54 @@ template <int LINES, int ALONG, int VEC> struct Copies {
     const REAL *from;
     u64 stride;
     u32 to;
-    int line, p;
+    int left, p;  // lines of the matrix from the first one of this thread on; where its steps begin
 
     __device__ __forceinline__ Copies(u32 stage, const REAL *x, int line0, int n_line, int k0, int n_k) {
         int row = copy_thread() / wide, at = copy_thread() % wide * vec;
-        line = line0 + (ALONG ? at : row), p = k0 + (ALONG ? row : at);
-        int there = count == 1 && !ALONG ? min(line, n_line - 1) : line;  // a missing line may have any address
+        int line = line0 + (ALONG ? at : row);
+        left = n_line - line, p = k0 + (ALONG ? row : at);
         stride = ALONG ? n_line : n_k;
-        from = x + (ALONG ? p * stride + there : there * stride + p);
+        from = x + (ALONG ? p * stride + line : line * stride + p);
         to = stage + (turned ? at * row_size + row * size : row * row_size + at * size);
     }
-    // Whether `part` may request a whole stage, all of whose steps exist.
-    static __device__ __forceinline__ bool whole(int line0, int n_line) { return (count == 1 && !ALONG) || line0 + LINES <= n_line; }
     static __device__ __forceinline__ int row(int u) { return u / turns * apart; }
     static __device__ __forceinline__ int at(int u) { return u % turns * wide * vec; }
-    // Copies number u to u + N - 1, which follow those already requested.
-    template <int N, class Inside> __device__ __forceinline__ void next(int u, const REAL *x, Inside inside) {
+    static __device__ __forceinline__ bool copies(int u) { return rows % apart == 0 || copy_thread() / wide + row(u) < rows; }
+    // Copies number u to u + N - 1, which follow those already requested, by `copy(number)`.
+    template <int N, class Copy> __device__ __forceinline__ void next(int u, Copy copy) {
         constexpr int unroll = COPIERS && N > 8 ? 8 : N;  // more addresses would take registers
 #pragma unroll unroll
         for (int v = 0; v < N; ++v) {
-            bool there = inside(u + v);
-            if (rows % apart == 0 || copy_thread() / wide + row(u + v) < rows) rk_copy<vec * size>(to, there ? from : x, there ? vec * size : 0);
-            int rows = row(u + v + 1) - row(u + v), steps = at(u + v + 1) - at(u + v);
-            from += rows * stride + steps;
-            to += turned ? rows * size + steps * row_size : rows * row_size + steps * size;
+            if (copies(u + v)) copy(u + v);
+            int further = row(u + v + 1) - row(u + v), steps = at(u + v + 1) - at(u + v);
+            from += further * stride + steps;
+            to += turned ? further * size + steps * row_size : further * row_size + steps * size;
         }
     }
-    // Part `number` of a stage, all of which is there.
+    // The same where all steps exist. What is in the place of a line that does not is never used.
+    template <int N> __device__ __forceinline__ void whole(int u) {
+        next<N>(u, [&](int v) {
+            if ((ALONG ? at(v) : row(v)) < left) rk_copy<vec * size>(to, from, vec * size);
+        });
+    }
+    // Part `number` of a stage, all steps of which exist.
     template <int PARTS = TILE_K / UNIT> __device__ __forceinline__ void part(int number) {
         constexpr int each = (count + PARTS - 1) / PARTS;
         static_assert(count % each == 0, "equal parts");
-        if (number * each < count) next<each>(turns > 1 || rows % apart ? number * each : 0, from, [](int) { return true; });
+        if (number * each < count) whole<each>(number * each);
     }
     // Those before step p, a multiple of STEPS: the transposing ones in groups, of which each takes three more instructions.
     template <int STEPS> __device__ __forceinline__ void at_step(int p) {
         constexpr int apart = turned ? UNIT : STEPS;
         if (p % apart == 0) part<TILE_K / apart>(p / apart);
     }
-    // A whole stage.
-    __device__ __forceinline__ void every() { next<count>(0, from, [](int) { return true; }); }
-    // All that exist.
-    __device__ __forceinline__ void all(const REAL *x, int n_line, int last) {
-        next<count>(0, x, [&](int u) { return line + (ALONG ? at(u) : row(u)) < n_line && p + (ALONG ? row(u) : at(u)) < last; });
+    // A stage, all steps of which exist.
+    __device__ __forceinline__ void every() { whole<count>(0); }
+    // What exists of a stage, and 0 beyond the end of the sum.
+    __device__ __forceinline__ void all(const REAL *x, int last) {
+        next<count>(0, [&](int u) {
+            bool there = (ALONG ? at(u) : row(u)) < left && p + (ALONG ? row(u) : at(u)) < last;
+            rk_copy<vec * size>(to, there ? from : x, there ? vec * size : 0);
+        });
     }
 };

@@ -51,7 +51,7 @@ struct Results {
 template <int N> __device__ __forceinline__ void give(REAL (&acc)[RM][RN], const Results &to, Place place, bool adds) {
     constexpr bool wide = VEC_C % N == 0;
     struct __align__(N * sizeof(REAL)) Some { REAL v[N]; };
-    constexpr int most = AT_A_TIME / sizeof(REAL), batch = RM * RN < most ? RM * RN : most;
+    constexpr int batch = together_of(RM * RN, AT_A_TIME / (int)sizeof(REAL));
 #pragma unroll
     for (int x0 = 0; x0 < RM * RN; x0 += batch) {
         Some before[batch / N];
@@ -134,7 +134,7 @@ __device__ __forceinline__ void add_all(REAL (&acc)[RM][RN], const Results &to, 
 // Add the segments that the blocks of a cluster have made in this round to those before, which are in c. Each block adds
 // its share of the results. `there`: this block has made one. Copying threads come along.
 __device__ __forceinline__ void add_round(const REAL (&acc)[RM][RN], REAL *room, const Results &to, bool there, int round, int n_segment) {
-    constexpr int turns = (SHARE + THREADS - 1) / THREADS, most = 32 / CLUSTER, batch = turns < most ? turns : most;
+    constexpr int turns = (SHARE + THREADS - 1) / THREADS, batch = together_of(turns, 32 / CLUSTER);
     int thread = threadIdx.x, rank = blockIdx.x % CLUSTER, n_part = min(CLUSTER, n_segment - round * CLUSTER);
     if (!ROOM) __syncthreads();    // the stages are read
     if (round) rk_cluster_wait();  // what was in `room` is read
@@ -150,11 +150,11 @@ __device__ __forceinline__ void add_round(const REAL (&acc)[RM][RN], REAL *room,
             REAL *at[batch];
 #pragma unroll
             for (int z = 0; z < batch; ++z) {
-                int from = rank * SHARE + (y + z) * THREADS + thread;
-                at[z] = to.at(Place(from % THREADS), from / THREADS);
+                int of_share = (y + z) * THREADS + thread, from = rank * SHARE + of_share;
+                at[z] = SHARE % THREADS == 0 || of_share < SHARE ? to.at(Place(from % THREADS), from / THREADS) : nullptr;
                 before[z] = (round || ADD % 2) && at[z] ? *at[z] : (REAL)0;
 #pragma unroll
-                for (int r = 0; r < CLUSTER; ++r) parts[z][r] = r < n_part ? rk_cluster_load(room + from, r) : (REAL)0;
+                for (int r = 0; r < CLUSTER; ++r) parts[z][r] = r < n_part && at[z] ? rk_cluster_load(room + from, r) : (REAL)0;
             }
 #pragma unroll
             for (int z = 0; z < batch; ++z) {
