@@ -112,21 +112,16 @@
 #ifndef TURNS
 #define TURNS 0
 #endif
-#ifndef BLOCKS
-#define BLOCKS 1
-#endif
 #define THREADS_M (TILE_M / RM)
 #define THREADS_N (TILE_N / RN)
 #define THREADS (THREADS_M * THREADS_N)
 #define UNIT (16 / (int)sizeof(REAL))
-#ifndef PIPED
-#define PIPED (!COPIERS && (DMMA || RM * RN >= 16))
-#endif
 #define UNROLL (RM * RN < 64 ? TILE_K : 16) / UNIT          // limited by the instruction cache
 #define AHEAD (RM * RN < 4 ? 4 : RM * RN < 64 ? 1 : 0)      // units of the sum that are read before they are used
 // In shared memory a matrix lies along its lines or, turned, along the sum; padding keeps what is read together in different banks.
 #define ACROSS_A (TRANS_A || TURN)
 #define ACROSS_B (!TRANS_B || TURN)
+#define PIPED (!COPIERS && (DMMA || (ACROSS_A && ACROSS_B && RM * RN >= 32)))  // operands are read ahead across stages
 #define ROW(ALONG, LINES) (ALONG || TURN ? LINES + (DMMA ? 4 : ALONG ? 0 : UNIT) : TILE_K + (DMMA ? 4 : UNIT))
 #define SIZE(ALONG, LINES) ((ALONG || TURN ? TILE_K : LINES) * ROW(ALONG, LINES))
 #define ROW_A ROW(TRANS_A, TILE_M)
@@ -153,7 +148,7 @@ using CopiesB = Copies<TILE_N, !TRANS_B, VEC_B>;
 #include "gemm_steps.cuh"
 #endif
 
-extern "C" __global__ void RK_CLUSTER(CLUSTER) __launch_bounds__(THREADS + COPIERS, BLOCKS)
+extern "C" __global__ void RK_CLUSTER(CLUSTER) __launch_bounds__(THREADS + COPIERS, 1)
 det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c, u32 *turns, REAL *segments) {
     extern __shared__ __align__(16) unsigned char raw[];
     int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N, whole = 8 * tiles_n, block = Sharing::begin(raw, turns);
@@ -186,6 +181,7 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
     u32 shared = rk_shared_address(raw);
     Place place(threadIdx.x);
     int tm = place.m, tn = place.n, at = share.rank * segment, asked = at;  // where the stage that is asked for next begins
+    bool inside = row0 + TILE_M <= m && col0 + TILE_N <= n;
     auto copies_a = [&](int step) { return CopiesA(shared + step % ST * STAGE * (int)sizeof(REAL), a, row0, m, asked, k); };
     auto copies_b = [&](int step) { return CopiesB(shared + (step % ST * STAGE + SIZE(TRANS_A, TILE_M)) * (int)sizeof(REAL), b, col0, n, asked, k); };
     auto ask = [&](int step) {
@@ -212,7 +208,7 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
         int left = k - at, later = step + ST - 1;
         CopiesA ca = copies_a(later);
         CopiesB cb = copies_b(later);
-        bool copies = asked + TILE_K <= k;
+        bool copies = (CopiesA::asks || inside) && asked + TILE_K <= k;
         if (!copies) ask(later);
         asked = next_stage(asked, segment, share);
 #if PIPED

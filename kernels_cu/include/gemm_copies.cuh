@@ -6,9 +6,6 @@ __device__ __forceinline__ float fma_rn(float a, float b, float c) { return __fm
 __device__ __forceinline__ double fma_rn(double a, double b, double c) { return __fma_rn(a, b, c); }
 struct __align__(16) Unit { REAL v[UNIT]; };
 
-#ifndef TURN_WIDE
-#define TURN_WIDE 8
-#endif
 #define COPY_THREADS (COPIERS ? COPIERS : THREADS)
 __device__ __forceinline__ int copy_thread() { return COPIERS ? (int)threadIdx.x - THREADS : (int)threadIdx.x; }
 
@@ -17,9 +14,10 @@ __device__ __forceinline__ int copy_thread() { return COPIERS ? (int)threadIdx.x
 template <int LINES, int ALONG, int VEC> struct Copies {
     static constexpr bool turned = TURN && !ALONG;
     static constexpr int vec = turned ? 1 : VEC, rows = ALONG ? TILE_K : LINES, across = (ALONG ? LINES : TILE_K) / vec;
-    static constexpr int even = across & -across, most = turned && TURN_WIDE < COPY_THREADS ? TURN_WIDE : COPY_THREADS;
+    static constexpr int even = across & -across, most = turned ? 8 : COPY_THREADS;
     static constexpr int wide = even < most ? even : most, turns = across / wide, apart = COPY_THREADS / wide;  // threads a row; rows
     static constexpr int count = (rows + apart - 1) / apart * turns, size = (int)sizeof(REAL), row_size = ROW(ALONG, LINES) * size;
+    static constexpr bool asks = !(DMMA && TILE_M * TILE_N >= 128 * 128);  // for a line before it is copied; registers of such tiles would spill
     static_assert(COPY_THREADS % wide == 0, "threads copy whole rows");
     const REAL *from;
     u64 stride;
@@ -48,10 +46,10 @@ template <int LINES, int ALONG, int VEC> struct Copies {
             to += turned ? further * size + steps * row_size : further * row_size + steps * size;
         }
     }
-    // The same where all steps exist. What is in the place of a line that does not is never used.
+    // The same where all steps exist, and all lines unless it `asks`. What is in the place of a missing line is never used.
     template <int N> __device__ __forceinline__ void whole(int u) {
         next<N>(u, [&](int v) {
-            if ((ALONG ? at(v) : row(v)) < left) rk_copy<vec * size>(to, from, vec * size);
+            if (!asks || (ALONG ? at(v) : row(v)) < left) rk_copy<vec * size>(to, from, vec * size);
         });
     }
     // Part `number` of a stage, all steps of which exist.
@@ -60,9 +58,9 @@ template <int LINES, int ALONG, int VEC> struct Copies {
         static_assert(count % each == 0, "equal parts");
         if (number * each < count) whole<each>(number * each);
     }
-    // Those before step p, a multiple of STEPS: the transposing ones in groups, of which each takes three more instructions.
-    template <int STEPS> __device__ __forceinline__ void at_step(int p) {
-        constexpr int apart = turned ? UNIT : STEPS;
+    // Those before step p: the transposing ones in groups, of which each takes three more instructions.
+    __device__ __forceinline__ void at_step(int p) {
+        constexpr int apart = turned ? UNIT : 1;
         if (p % apart == 0) part<TILE_K / apart>(p / apart);
     }
     // A stage, all steps of which exist.

@@ -3,9 +3,7 @@
 
 // What DEPTH steps need is read while those before are multiplied; of the next stage, too, once that is there.
 // A lane has steps lane % 4, 4 + lane % 4, ... of them.
-#ifndef DEPTH
-#define DEPTH (RM * RN <= 16 && TILE_K % 32 == 0 ? 16 : 8)
-#endif
+#define DEPTH (RM * RN < 16 && TILE_K % 32 == 0 ? 16 : 8)
 static_assert(TILE_K % (2 * DEPTH) == 0, "macros");
 __device__ __forceinline__ const double *lane_a(const double *as, int tm) { return as + (ACROSS_A ? threadIdx.x % 4 * ROW_A + tm : tm * ROW_A + threadIdx.x % 4); }
 __device__ __forceinline__ const double *lane_b(const double *bs, int tn) {

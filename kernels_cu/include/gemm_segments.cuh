@@ -96,10 +96,7 @@ __device__ __forceinline__ void write_results(REAL (&acc)[RM][RN], const Results
 }
 // Add a segment to those before: they are in `room` if HELD, else in c.
 __device__ __forceinline__ void add_segment(REAL (&acc)[RM][RN], REAL *room, const Results &to, bool first, bool last) {
-    int thread = threadIdx.x;
-#ifndef RK_ON_CPU
-    asm volatile("" : "+r"(thread));  // computed again: fewer registers hold places meanwhile
-#endif
+    int thread = anew(threadIdx.x);
     Place place(thread);
 #if HELD
     room += thread;
@@ -119,8 +116,9 @@ __device__ __forceinline__ void add_segment(REAL (&acc)[RM][RN], REAL *room, con
 }
 #if TURNS == 2
 // Write the results of all segments, if those of this block were the last ones of its warp.
-__device__ __forceinline__ void add_all(REAL (&acc)[RM][RN], const Results &to, const Sharing &share, int number) {
-    Place place(threadIdx.x);
+__device__ __forceinline__ void add_all(REAL (&acc)[RM][RN], const Results &to, Sharing share, int number) {
+    Place place(anew(threadIdx.x));
+    share.made = anew(share.made);
     share.put(acc, number);
     if (!share.last()) return;
     share.sum(acc, [&](int x, REAL v) {
