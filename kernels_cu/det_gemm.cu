@@ -12,12 +12,14 @@
 // makes one segment, and blocks add theirs to c one after the other, or the last one adds all (gemm_turns.cuh). A thread owns RM x RN results. Asynchronous copies
 // fill ST stages of TILE_K of the sum, in between the multiplications. A tile lies in shared memory as its matrix does, or with
 // TURN by lines; a thread reads 16 bytes at a time: UNIT steps of the sum of one line, or UNIT lines. By lines, fewer registers
-// hold what is read ahead: a large tile's operands are in different banks.
+// hold what is read ahead: a large tile's operands are in different banks, and are read a step before they are used, across stages.
+// The steps of a stage are written out; 32 KB of instructions are kept near a multiprocessor's cores (TILE_K RM RN < 2048).
 //
 // Macros: REAL, TRANS_A, TRANS_B, TILE_M, TILE_N, TILE_K, RM, RN (RM, RN multiples of UNIT for a matrix whose
 //         lines of the result lie along memory), ST, VEC (elements a copy: 1, or UNIT, which rows have to be
 //         a multiple of; of c: results that are stored together), TURN, ADD, ALPHA, DMMA (double: on tensor cores,
-//         which make the same chain; two lines of warps; TILE_K % 16 == 0, RM = TILE_M / 16, RN = 8 or TILE_N / 8),
+//         which make the same chain; TILE_K % 16 == 0, RM = TILE_M / 16 or TILE_M / 8: two lines of warps or one; RN even, of TILE_N
+//         4 RN or more; TILE_K % 32 == 0 for RM RN < 16),
 //         COPIERS (threads that copy, gemm_few.cuh), CLUSTER (1, 2, 4, 8), ROOM (1: sums of segments wait in shared memory, beside the
 //         stages; in their place if CLUSTER > 1, which needs that there are not more segments),
 //         TURNS (1: as many blocks a tile as segments, ADD 0 or 1; `turns` (1 + warps that multiply of all tiles) zeros;
@@ -27,9 +29,9 @@
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: TRANS_B=1
-// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 VEC_C=4 TURN=1 ADD=1 TRANS_B=1
-// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 TURN=1 ADD=2
-// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 TURN=1 ADD=3 ALPHA=-0x1.8p-7 TRANS_A=1
+// check: TILE_K=8 RM=16 ST=8 VEC_A=4 VEC_B=4 VEC_C=4 TURN=1 ADD=1 TRANS_B=1
+// check: TILE_K=8 RM=16 ST=8 VEC_A=4 VEC_B=4 TURN=1 ADD=2
+// check: TILE_K=8 RM=16 ST=8 VEC_A=4 VEC_B=4 TURN=1 ADD=3 ALPHA=-0x1.8p-7 TRANS_A=1
 // check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7
 // check: TILE_M=32 TILE_N=32 TILE_K=32 RM=4 RN=4 ST=6 VEC_A=4 VEC_B=2
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1
@@ -40,13 +42,15 @@
 // check: TILE_M=8 TILE_N=32 TILE_K=64 RM=2 RN=1 ST=5 COPIERS=64 CLUSTER=8 TRANS_B=1 VEC_A=2 VEC_B=4
 // check: REAL=double TILE_M=16 TILE_N=32 TILE_K=32 RM=2 RN=2 ST=5 COPIERS=64 DMMA=1 TRANS_A=1
 // check: REAL=double TILE_M=64 TILE_N=64 TILE_K=32 RM=4 RN=8 ST=4 COPIERS=64 DMMA=1 VEC_B=2 VEC_C=2
-// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 VEC_C=4 TURN=1 TRANS_B=1 ROOM=1
-// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 TURN=1 ROOM=1 CLUSTER=2
+// check: TILE_M=64 VEC_A=4 VEC_B=4 VEC_C=4 TURN=1 TRANS_B=1 ROOM=1 ST=3
+// check: TILE_N=64 VEC_A=4 TURN=1 ROOM=1 CLUSTER=2 ST=3
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1 ROOM=1 CLUSTER=4
 // check: REAL=double TILE_M=128 TILE_N=128 TILE_K=32 RM=8 RN=8 ST=3 VEC_A=2 VEC_B=2 VEC_C=2 DMMA=1 TURNS=1 TRANS_B=1
-// check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1 TURNS=1
-// check: TILE_M=64 TILE_N=128 TILE_K=32 ST=3 VEC_A=4 VEC_B=4 TURN=1 TURNS=1 TRANS_B=1
-// check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1 TURNS=2
+// check: TILE_M=96 TILE_N=64 RM=12 RN=4 TURN=1 TURNS=1 TRANS_B=1
+// check: TILE_M=64 TILE_N=64 TILE_K=32 RN=4 ST=3 VEC_A=4 VEC_B=4 TURN=1 TURNS=2
+// check: REAL=double TILE_M=80 TILE_N=64 RM=10 RN=4 VEC_A=2 VEC_B=2 DMMA=1 TURNS=1
+// check: REAL=double TILE_M=48 TILE_N=64 TILE_K=32 RM=6 RN=4 ST=3 VEC_A=2 VEC_B=2 DMMA=1 TURNS=2 TRANS_B=1
+// check: REAL=double TILE_M=32 TILE_N=64 RM=2 RN=8 ST=5 VEC_A=2 VEC_B=2 DMMA=1 ROOM=1 TRANS_A=1
 // check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7 COPIERS=64 VEC_A=4 VEC_B=1 TURNS=2
 // source: docs/semantics.md, section 6.
 #include "rk_chain.cuh"
