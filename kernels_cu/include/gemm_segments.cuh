@@ -133,6 +133,7 @@ __device__ __forceinline__ void add_all(REAL (&acc)[RM][RN], const Results &to, 
 // its share of the results. `there`: this block has made one. Copying threads come along.
 __device__ __forceinline__ void add_round(const REAL (&acc)[RM][RN], REAL *room, const Results &to, bool there, int round, int n_segment) {
     constexpr int turns = (SHARE + THREADS - 1) / THREADS, batch = together_of(turns, 32 / CLUSTER);
+    static_assert(SHARE % THREADS == 0 || SHARE < THREADS, "equal turns");
     int thread = threadIdx.x, rank = blockIdx.x % CLUSTER, n_part = min(CLUSTER, n_segment - round * CLUSTER);
     if (!ROOM) __syncthreads();    // the stages are read
     if (round) rk_cluster_wait();  // what was in `room` is read
@@ -148,11 +149,11 @@ __device__ __forceinline__ void add_round(const REAL (&acc)[RM][RN], REAL *room,
             REAL *at[batch];
 #pragma unroll
             for (int z = 0; z < batch; ++z) {
-                int of_share = (y + z) * THREADS + thread, from = rank * SHARE + of_share;
-                at[z] = SHARE % THREADS == 0 || of_share < SHARE ? to.at(Place(from % THREADS), from / THREADS) : nullptr;
+                int from = rank * SHARE + (y + z) * THREADS + thread;
+                at[z] = to.at(Place(from % THREADS), from / THREADS);
                 before[z] = (round || ADD % 2) && at[z] ? *at[z] : (REAL)0;
 #pragma unroll
-                for (int r = 0; r < CLUSTER; ++r) parts[z][r] = r < n_part && at[z] ? rk_cluster_load(room + from, r) : (REAL)0;
+                for (int r = 0; r < CLUSTER; ++r) parts[z][r] = r < n_part ? rk_cluster_load(room + from, r) : (REAL)0;
             }
 #pragma unroll
             for (int z = 0; z < batch; ++z) {
