@@ -12,12 +12,14 @@
 // makes one segment, and blocks add theirs to c one after the other, or the last one adds all (gemm_turns.cuh). A thread owns RM x RN results. Asynchronous copies
 // fill ST stages of TILE_K of the sum, in between the multiplications. A tile lies in shared memory as its matrix does, or with
 // TURN by lines; a thread reads 16 bytes at a time: UNIT steps of the sum of one line, or UNIT lines. By lines, fewer registers
-// hold what is read ahead: a large tile's operands are in different banks.
+// hold what is read ahead: a large tile's operands are in different banks, and are read a step before they are used, across stages.
+// The steps of a stage are written out; 32 KB of instructions are kept near a multiprocessor's cores (TILE_K RM RN < 2048).
 //
 // Macros: REAL, TRANS_A, TRANS_B, TILE_M, TILE_N, TILE_K, RM, RN (RM, RN multiples of UNIT for a matrix whose
 //         lines of the result lie along memory), ST, VEC (elements a copy: 1, or UNIT, which rows have to be
 //         a multiple of; of c: results that are stored together), TURN, ADD, ALPHA, DMMA (double: on tensor cores,
-//         which make the same chain; two lines of warps; TILE_K % 16 == 0, RM = TILE_M / 16, RN = 8 or TILE_N / 8),
+//         which make the same chain; TILE_K % 16 == 0, RM = TILE_M / 16 or TILE_M / 8: two lines of warps or one; RN even, of TILE_N
+//         4 RN or more; TILE_K % 32 == 0 for RM RN < 16),
 //         COPIERS (threads that copy, gemm_few.cuh), CLUSTER (1, 2, 4, 8), ROOM (1: sums of segments wait in shared memory, beside the
 //         stages; in their place if CLUSTER > 1, which needs that there are not more segments),
 //         TURNS (1: as many blocks a tile as segments, ADD 0 or 1; `turns` (1 + warps that multiply of all tiles) zeros;
@@ -27,9 +29,9 @@
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // check: TRANS_B=1
-// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 VEC_C=4 TURN=1 ADD=1 TRANS_B=1
-// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 TURN=1 ADD=2
-// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 TURN=1 ADD=3 ALPHA=-0x1.8p-7 TRANS_A=1
+// check: TILE_K=8 RM=16 ST=8 VEC_A=4 VEC_B=4 VEC_C=4 TURN=1 ADD=1 TRANS_B=1
+// check: TILE_K=8 RM=16 ST=8 VEC_A=4 VEC_B=4 TURN=1 ADD=2
+// check: TILE_K=8 RM=16 ST=8 VEC_A=4 VEC_B=4 TURN=1 ADD=3 ALPHA=-0x1.8p-7 TRANS_A=1
 // check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7
 // check: TILE_M=32 TILE_N=32 TILE_K=32 RM=4 RN=4 ST=6 VEC_A=4 VEC_B=2
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1
@@ -40,13 +42,15 @@
 // check: TILE_M=8 TILE_N=32 TILE_K=64 RM=2 RN=1 ST=5 COPIERS=64 CLUSTER=8 TRANS_B=1 VEC_A=2 VEC_B=4
 // check: REAL=double TILE_M=16 TILE_N=32 TILE_K=32 RM=2 RN=2 ST=5 COPIERS=64 DMMA=1 TRANS_A=1
 // check: REAL=double TILE_M=64 TILE_N=64 TILE_K=32 RM=4 RN=8 ST=4 COPIERS=64 DMMA=1 VEC_B=2 VEC_C=2
-// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 VEC_C=4 TURN=1 TRANS_B=1 ROOM=1
-// check: TILE_K=32 RM=16 ST=3 VEC_A=4 VEC_B=4 TURN=1 ROOM=1 CLUSTER=2
+// check: TILE_M=64 VEC_A=4 VEC_B=4 VEC_C=4 TURN=1 TRANS_B=1 ROOM=1 ST=3
+// check: TILE_N=64 VEC_A=4 TURN=1 ROOM=1 CLUSTER=2 ST=3
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1 ROOM=1 CLUSTER=4
 // check: REAL=double TILE_M=128 TILE_N=128 TILE_K=32 RM=8 RN=8 ST=3 VEC_A=2 VEC_B=2 VEC_C=2 DMMA=1 TURNS=1 TRANS_B=1
-// check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1 TURNS=1
-// check: TILE_M=64 TILE_N=128 TILE_K=32 ST=3 VEC_A=4 VEC_B=4 TURN=1 TURNS=1 TRANS_B=1
-// check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1 TURNS=2
+// check: TILE_M=96 TILE_N=64 RM=12 RN=4 TURN=1 TURNS=1 TRANS_B=1
+// check: TILE_M=64 TILE_N=64 TILE_K=32 RN=4 ST=3 VEC_A=4 VEC_B=4 TURN=1 TURNS=2
+// check: REAL=double TILE_M=80 TILE_N=64 RM=10 RN=4 VEC_A=2 VEC_B=2 DMMA=1 TURNS=1
+// check: REAL=double TILE_M=48 TILE_N=64 TILE_K=32 RM=6 RN=4 ST=3 VEC_A=2 VEC_B=2 DMMA=1 TURNS=2 TRANS_B=1
+// check: REAL=double TILE_M=32 TILE_N=64 RM=2 RN=8 ST=5 VEC_A=2 VEC_B=2 DMMA=1 ROOM=1 TRANS_A=1
 // check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7 COPIERS=64 VEC_A=4 VEC_B=1 TURNS=2
 // source: docs/semantics.md, section 6.
 #include "rk_chain.cuh"
@@ -121,6 +125,7 @@
 // In shared memory a matrix lies along its lines or, turned, along the sum; padding keeps what is read together in different banks.
 #define ACROSS_A (TRANS_A || TURN)
 #define ACROSS_B (!TRANS_B || TURN)
+#define PIPED (!COPIERS && (DMMA || (ACROSS_A && ACROSS_B && RM * RN >= 32)))  // operands are read ahead across stages
 #define ROW(ALONG, LINES) (ALONG || TURN ? LINES + (DMMA ? 4 : ALONG ? 0 : UNIT) : TILE_K + (DMMA ? 4 : UNIT))
 #define SIZE(ALONG, LINES) ((ALONG || TURN ? TILE_K : LINES) * ROW(ALONG, LINES))
 #define ROW_A ROW(TRANS_A, TILE_M)
@@ -180,26 +185,26 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
     u32 shared = rk_shared_address(raw);
     Place place(threadIdx.x);
     int tm = place.m, tn = place.n, at = share.rank * segment, asked = at;  // where the stage that is asked for next begins
-    bool every = CopiesA::whole(row0, m) && CopiesB::whole(col0, n);
+    bool inside = row0 + TILE_M <= m && col0 + TILE_N <= n;
     auto copies_a = [&](int step) { return CopiesA(shared + step % ST * STAGE * (int)sizeof(REAL), a, row0, m, asked, k); };
     auto copies_b = [&](int step) { return CopiesB(shared + (step % ST * STAGE + SIZE(TRANS_A, TILE_M)) * (int)sizeof(REAL), b, col0, n, asked, k); };
     auto ask = [&](int step) {
-        if (asked < k) copies_a(step).all(a, m, k), copies_b(step).all(b, n, k);
+        if (asked < k) copies_a(step).all(a, k), copies_b(step).all(b, k);
     };
 #pragma unroll 1
     for (int s = 0; s < ST - 1; ++s, asked = next_stage(asked, segment, share), rk_copies_end()) ask(s);
-#if DMMA
+#if PIPED
     Ahead ahead;
     auto read_ahead = [&](int step) {  // the first operands of the stage, once it has arrived
         rk_copies_left<ST - 2>();
         __syncthreads();
-        const double *as = lane_a(tiles + step % ST * STAGE, tm), *bs = lane_b(tiles + step % ST * STAGE + SIZE(TRANS_A, TILE_M), tn);
+        const REAL *as = lane_a(tiles + step % ST * STAGE, tm), *bs = lane_b(tiles + step % ST * STAGE + SIZE(TRANS_A, TILE_M), tn);
         ahead.read(0, as, bs, 0);
     };
     read_ahead(0);
 #endif
     for (int step = 0; at < k; ++step) {
-        if (!DMMA) {
+        if (!PIPED) {
             rk_copies_left<ST - 2>();
             __syncthreads();
         }
@@ -207,10 +212,10 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
         int left = k - at, later = step + ST - 1;
         CopiesA ca = copies_a(later);
         CopiesB cb = copies_b(later);
-        bool copies = every && asked + TILE_K <= k;
+        bool copies = (CopiesA::asks || inside) && asked + TILE_K <= k;
         if (!copies) ask(later);
         asked = next_stage(asked, segment, share);
-#if DMMA
+#if PIPED
         auto next = [&]() {
             rk_copies_end();
             read_ahead(step + 1);
@@ -233,7 +238,7 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
                 for (int x = 0; x < RM * RN; ++x) acc[x / RN][x % RN] = fma_rn(ar[x / RN], br[x % RN], acc[x / RN][x % RN]);
             }
         }
-        if (!DMMA) rk_copies_end();
+        if (!PIPED) rk_copies_end();
         if (ends_segment(at, segment, k)) add_made(acc, room, to, at, round++, n_segment, segment, k, share);
         at = next_stage(at, segment, share);
     }

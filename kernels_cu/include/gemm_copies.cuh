@@ -9,52 +9,67 @@ struct __align__(16) Unit { REAL v[UNIT]; };
 #define COPY_THREADS (COPIERS ? COPIERS : THREADS)
 __device__ __forceinline__ int copy_thread() { return COPIERS ? (int)threadIdx.x - THREADS : (int)threadIdx.x; }
 
-// The copies of a thread for a stage: LINES x TILE_K at (line0, k0) of a matrix (n_line, n_k), or with ALONG (n_k, n_line).
+// The copies of a thread for a stage: LINES x TILE_K at (line0, k0) of a matrix (n_line, n_k), or with ALONG (n_k, n_line). So many
+// neighbouring threads copy a row that all of them do; a transposing copy of 8 x 4 elements goes to different banks.
 template <int LINES, int ALONG, int VEC> struct Copies {
     static constexpr bool turned = TURN && !ALONG;
-    static constexpr int vec = turned ? 1 : VEC, across = (ALONG ? LINES : TILE_K) / vec, n = LINES * TILE_K / vec;
-    static constexpr int turns = across > COPY_THREADS ? across / COPY_THREADS : 1, apart = COPY_THREADS * turns / across;  // of the threads a row; rows
-    static constexpr int count = (n + COPY_THREADS - 1) / COPY_THREADS, size = (int)sizeof(REAL), row_size = ROW(ALONG, LINES) * size;
-    static_assert(COPY_THREADS * turns % across == 0 && (n % COPY_THREADS == 0 || n < COPY_THREADS), "threads copy whole rows");
+    static constexpr int vec = turned ? 1 : VEC, rows = ALONG ? TILE_K : LINES, across = (ALONG ? LINES : TILE_K) / vec;
+    static constexpr int even = across & -across, most = turned ? 8 : COPY_THREADS;
+    static constexpr int wide = even < most ? even : most, turns = across / wide, apart = COPY_THREADS / wide;  // threads a row; rows
+    static constexpr int count = (rows + apart - 1) / apart * turns, size = (int)sizeof(REAL), row_size = ROW(ALONG, LINES) * size;
+    static constexpr bool asks = !(DMMA && TILE_M * TILE_N >= 128 * 128);  // for a line before it is copied; registers of such tiles would spill
+    static_assert(COPY_THREADS % wide == 0, "threads copy whole rows");
     const REAL *from;
     u64 stride;
     u32 to;
-    int line, p;
+    int left, p;  // lines of the matrix from the first one of this thread on; where its steps begin
 
     __device__ __forceinline__ Copies(u32 stage, const REAL *x, int line0, int n_line, int k0, int n_k) {
-        int row = copy_thread() / across, at = copy_thread() % across * vec;
-        line = line0 + (ALONG ? at : row), p = k0 + (ALONG ? row : at);
-        int there = count == 1 && !ALONG ? min(line, n_line - 1) : line;  // a missing line may have any address
+        int row = copy_thread() / wide, at = copy_thread() % wide * vec;
+        int line = line0 + (ALONG ? at : row);
+        left = n_line - line, p = k0 + (ALONG ? row : at);
         stride = ALONG ? n_line : n_k;
-        from = x + (ALONG ? p * stride + there : there * stride + p);
+        from = x + (ALONG ? p * stride + line : line * stride + p);
         to = stage + (turned ? at * row_size + row * size : row * row_size + at * size);
     }
-    // Whether `part` may request a whole stage, all of whose steps exist.
-    static __device__ __forceinline__ bool whole(int line0, int n_line) { return (count == 1 && !ALONG) || line0 + LINES <= n_line; }
     static __device__ __forceinline__ int row(int u) { return u / turns * apart; }
-    static __device__ __forceinline__ int at(int u) { return u % turns * COPY_THREADS * vec; }
-    // Copies number u to u + N - 1, which follow those already requested.
-    template <int N, class Inside> __device__ __forceinline__ void next(int u, const REAL *x, Inside inside) {
+    static __device__ __forceinline__ int at(int u) { return u % turns * wide * vec; }
+    static __device__ __forceinline__ bool copies(int u) { return rows % apart == 0 || copy_thread() / wide + row(u) < rows; }
+    // Copies number u to u + N - 1, which follow those already requested, by `copy(number)`.
+    template <int N, class Copy> __device__ __forceinline__ void next(int u, Copy copy) {
         constexpr int unroll = COPIERS && N > 8 ? 8 : N;  // more addresses would take registers
 #pragma unroll unroll
         for (int v = 0; v < N; ++v) {
-            bool there = inside(u + v);
-            if (n >= COPY_THREADS || copy_thread() < n) rk_copy<vec * size>(to, there ? from : x, there ? vec * size : 0);
-            int rows = row(u + v + 1) - row(u + v), steps = at(u + v + 1) - at(u + v);
-            from += rows * stride + steps;
-            to += turned ? rows * size + steps * row_size : rows * row_size + steps * size;
+            if (copies(u + v)) copy(u + v);
+            int further = row(u + v + 1) - row(u + v), steps = at(u + v + 1) - at(u + v);
+            from += further * stride + steps;
+            to += turned ? further * size + steps * row_size : further * row_size + steps * size;
         }
     }
-    // One of TILE_K / UNIT equal parts, all of which is there.
-    __device__ __forceinline__ void part(int number) {
-        constexpr int parts = TILE_K / UNIT, each = (count + parts - 1) / parts;
-        if (number * each < count) next<each>(turns > 1 ? number * each : 0, from, [](int) { return true; });
-        static_assert(count % each == 0, "equal parts");
+    // The same where all steps exist, and all lines unless it `asks`. What is in the place of a missing line is never used.
+    template <int N> __device__ __forceinline__ void whole(int u) {
+        next<N>(u, [&](int v) {
+            if (!asks || (ALONG ? at(v) : row(v)) < left) rk_copy<vec * size>(to, from, vec * size);
+        });
     }
-    // A whole stage.
-    __device__ __forceinline__ void every() { next<count>(0, from, [](int) { return true; }); }
-    // All that exist.
-    __device__ __forceinline__ void all(const REAL *x, int n_line, int last) {
-        next<count>(0, x, [&](int u) { return line + (ALONG ? at(u) : row(u)) < n_line && p + (ALONG ? row(u) : at(u)) < last; });
+    // Part `number` of a stage, all steps of which exist.
+    template <int PARTS = TILE_K / UNIT> __device__ __forceinline__ void part(int number) {
+        constexpr int each = (count + PARTS - 1) / PARTS;
+        static_assert(count % each == 0, "equal parts");
+        if (number * each < count) whole<each>(number * each);
+    }
+    // Those before step p: the transposing ones in groups, of which each takes three more instructions.
+    __device__ __forceinline__ void at_step(int p) {
+        constexpr int apart = turned ? UNIT : 1;
+        if (p % apart == 0) part<TILE_K / apart>(p / apart);
+    }
+    // A stage, all steps of which exist.
+    __device__ __forceinline__ void every() { whole<count>(0); }
+    // What exists of a stage, and 0 beyond the end of the sum.
+    __device__ __forceinline__ void all(const REAL *x, int last) {
+        next<count>(0, [&](int u) {
+            bool there = (ALONG ? at(u) : row(u)) < left && p + (ALONG ? row(u) : at(u)) < last;
+            rk_copy<vec * size>(to, there ? from : x, there ? vec * size : 0);
+        });
     }
 };

@@ -95,7 +95,7 @@ __device__ __forceinline__ void chain_stage(REAL (&acc)[RM][RN], Ahead &v, const
 // arrived when the others pass the barrier, which is one line for all threads.
 __device__ __forceinline__ int few_results(REAL (&acc)[RM][RN], REAL *room, const REAL *a, const REAL *b, unsigned char *raw, const Results &to,
                                            int k, int segment, int n_segment, const Sharing &share) {
-    const bool copier = threadIdx.x >= THREADS, whole_a = CopiesA::whole(to.row0, to.m), whole_b = CopiesB::whole(to.col0, to.n);
+    const bool copier = threadIdx.x >= THREADS;
     const REAL *tiles = (const REAL *)raw;
     u32 shared = rk_shared_address(raw);
     Place place(threadIdx.x);
@@ -107,10 +107,8 @@ __device__ __forceinline__ int few_results(REAL (&acc)[RM][RN], REAL *room, cons
             u32 stage = shared + step % ST * STAGE * (int)sizeof(REAL);
             CopiesA ca(stage, a, to.row0, to.m, asked, k);
             CopiesB cb(stage + SIZE(TRANS_A, TILE_M) * (int)sizeof(REAL), b, to.col0, to.n, asked, k);
-            if (whole_a && asked + TILE_K <= k) ca.every();
-            else ca.all(a, to.m, k);
-            if (whole_b && asked + TILE_K <= k) cb.every();
-            else cb.all(b, to.n, k);
+            if (asked + TILE_K <= k) ca.every(), cb.every();
+            else ca.all(a, k), cb.all(b, k);
         }
         rk_copies_end();
         asked = next_stage(asked, segment, share);

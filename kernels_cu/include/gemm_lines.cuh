@@ -6,18 +6,19 @@ template <int R, int ALONG, int N_THREAD> __device__ __forceinline__ int line_of
     return ALONG && R % UNIT == 0 ? r / UNIT * (UNIT * N_THREAD) + t * UNIT + r % UNIT : r * N_THREAD + t;
 }
 
-// UNIT steps of the sum of a thread's lines, the first of which begins at `at`; ROW_SIZE elements a row.
-template <int R, int ACROSS, int ROW_SIZE, int N_THREAD> __device__ __forceinline__ void read_lines(REAL (&v)[R][UNIT], const REAL *at, int p) {
+// Steps of the sum of a thread's lines, the first of which begins at `at`; ROW_SIZE elements a row. UNIT of them at a time, if not ACROSS.
+template <int R, int ACROSS, int ROW_SIZE, int N_THREAD, int STEPS>
+__device__ __forceinline__ void read_lines(REAL (&v)[R][STEPS], const REAL *at, int p) {
     constexpr int together = ACROSS && R % UNIT == 0 ? UNIT : 1;
 #pragma unroll
     for (int r = 0; r < R; r += together)
         if (!ACROSS) {
             Unit q = *(const Unit *)(at + line_of<R, ACROSS, N_THREAD>(r, 0) * ROW_SIZE + p);
 #pragma unroll
-            for (int u = 0; u < UNIT; ++u) v[r][u] = q.v[u];
+            for (int u = 0; u < STEPS; ++u) v[r][u] = q.v[u];
         } else {
 #pragma unroll
-            for (int u = 0; u < UNIT; ++u) {
+            for (int u = 0; u < STEPS; ++u) {
                 const REAL *from = at + (p + u) * ROW_SIZE + line_of<R, ACROSS, N_THREAD>(r, 0);
                 if (together == 1) {
                     v[r][u] = *from;

@@ -51,7 +51,7 @@ struct Results {
 template <int N> __device__ __forceinline__ void give(REAL (&acc)[RM][RN], const Results &to, Place place, bool adds) {
     constexpr bool wide = VEC_C % N == 0;
     struct __align__(N * sizeof(REAL)) Some { REAL v[N]; };
-    constexpr int most = AT_A_TIME / sizeof(REAL), batch = RM * RN < most ? RM * RN : most;
+    constexpr int batch = together_of(RM * RN, AT_A_TIME / (int)sizeof(REAL));
 #pragma unroll
     for (int x0 = 0; x0 < RM * RN; x0 += batch) {
         Some before[batch / N];
@@ -96,10 +96,7 @@ __device__ __forceinline__ void write_results(REAL (&acc)[RM][RN], const Results
 }
 // Add a segment to those before: they are in `room` if HELD, else in c.
 __device__ __forceinline__ void add_segment(REAL (&acc)[RM][RN], REAL *room, const Results &to, bool first, bool last) {
-    int thread = threadIdx.x;
-#ifndef RK_ON_CPU
-    asm volatile("" : "+r"(thread));  // computed again: fewer registers hold places meanwhile
-#endif
+    int thread = anew(threadIdx.x);
     Place place(thread);
 #if HELD
     room += thread;
@@ -119,8 +116,9 @@ __device__ __forceinline__ void add_segment(REAL (&acc)[RM][RN], REAL *room, con
 }
 #if TURNS == 2
 // Write the results of all segments, if those of this block were the last ones of its warp.
-__device__ __forceinline__ void add_all(REAL (&acc)[RM][RN], const Results &to, const Sharing &share, int number) {
-    Place place(threadIdx.x);
+__device__ __forceinline__ void add_all(REAL (&acc)[RM][RN], const Results &to, Sharing share, int number) {
+    Place place(anew(threadIdx.x));
+    share.made = anew(share.made);
     share.put(acc, number);
     if (!share.last()) return;
     share.sum(acc, [&](int x, REAL v) {
@@ -134,7 +132,8 @@ __device__ __forceinline__ void add_all(REAL (&acc)[RM][RN], const Results &to, 
 // Add the segments that the blocks of a cluster have made in this round to those before, which are in c. Each block adds
 // its share of the results. `there`: this block has made one. Copying threads come along.
 __device__ __forceinline__ void add_round(const REAL (&acc)[RM][RN], REAL *room, const Results &to, bool there, int round, int n_segment) {
-    constexpr int turns = (SHARE + THREADS - 1) / THREADS, most = 32 / CLUSTER, batch = turns < most ? turns : most;
+    constexpr int turns = (SHARE + THREADS - 1) / THREADS, batch = together_of(turns, 32 / CLUSTER);
+    static_assert(SHARE % THREADS == 0 || SHARE < THREADS, "equal turns");
     int thread = threadIdx.x, rank = blockIdx.x % CLUSTER, n_part = min(CLUSTER, n_segment - round * CLUSTER);
     if (!ROOM) __syncthreads();    // the stages are read
     if (round) rk_cluster_wait();  // what was in `room` is read

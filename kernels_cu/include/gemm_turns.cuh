@@ -2,6 +2,23 @@
 #pragma once
 #include "rk_shared.cuh"
 
+// How many of `count` are done together: at most `most`, a power of two.
+__device__ constexpr int together_of(int count, int most) { return count % most == 0 ? most : together_of(count, most / 2); }
+
+// The same number or address, from which others are computed again: fewer registers hold them meanwhile.
+__device__ __forceinline__ int anew(int x) {
+#ifndef RK_ON_CPU
+    asm volatile("" : "+r"(x));
+#endif
+    return x;
+}
+__device__ __forceinline__ REAL *anew(REAL *x) {
+#ifndef RK_ON_CPU
+    asm volatile("" : "+l"(x));
+#endif
+    return x;
+}
+
 // How blocks share a tile: `parts` of them, of which this one makes segment `rank` and each parts-th after that. With TURNS each
 // block makes one segment. Its warps add it to c when those before are there; or with TURNS 2 they leave it in `made`, and the last
 // warp adds all. `turns` is 0 before and after a launch: the number of blocks that have begun, then for each warp of a tile how
@@ -71,7 +88,7 @@ struct Sharing {
     }
     // The sums of all segments, left to right; `begin` gives what a sum begins with.
     template <class Begin> __device__ __forceinline__ void sum(REAL (&acc)[RM][RN], Begin begin) const {
-        constexpr int batch = RM * RN < 8 ? RM * RN : 8, deep = 32 / batch;  // loads on their way: results, segments
+        constexpr int batch = together_of(RM * RN, 8), deep = 32 / batch;  // loads on their way: results, segments
 #pragma unroll
         for (int x0 = 0; x0 < RM * RN; x0 += batch) {
             REAL v[batch];

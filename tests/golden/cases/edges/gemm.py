@@ -93,6 +93,24 @@ FEW_DOUBLES = (
     Product("32x32 tensor few", 33, 32, 5 * 32, "tn", split=2, segment=32, add=1),
     Product("4x16 few", 5, 17, 7 * 64 + 1, "tn", segment=64),
 )
+# Tiles whose lines are no power of two, or that are high and narrow: parts of a row of copies.
+HIGH = (
+    Product("128x64", 130, 66, 5 * 16 + 3, "nt"),
+    Product("128x64", 127, 64, 6 * 16, "tt", segment=32),
+    Product("96x64", 97, 64, 6 * 16, "tn", segment=32),
+    Product("96x64", 20, 67, 8 * 16 + 1, split=2, segment=32, add=1),
+    Product("96x64", 3, 5, 2 * 16 + 5, vanishing=True),
+    Product("64x128", 65, 127, 5 * 16, "tn", segment=32),
+)
+HIGH_DOUBLES = (
+    Product("80x64 tensor", 81, 64, 6 * 16 + 5),
+    Product("80x64 tensor", 75, 70, 8 * 16, "tt", segment=32, add=1),
+    Product("48x64 tensor", 49, 66, 5 * 32 + 3, "nt", segment=64),
+    Product("48x64 tensor", 48, 65, 6 * 32 + 1, "tn", split=4, segment=32),
+    Product("32x64 tensor", 33, 64, 7 * 16, "tn", split=2, segment=32, add=1),
+    Product("64x32 tensor", 64, 34, 5 * 16 + 2, "nt", segment=32),
+    Product("64x32 tensor", 3, 5, 2 * 16 + 5, vanishing=True),
+)
 
 
 def drawn(stream, shape, dtype, vanishing, which):
@@ -200,6 +218,8 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield "det_gemm", Case("f4-clusters", by_tiles("f4", CLUSTERS))
     yield "det_gemm", Case("f4-few", by_tiles("f4", FEW))
     yield "det_gemm", Case("f8-few", by_tiles("f8", FEW_DOUBLES))
+    yield "det_gemm", Case("f4-high", by_tiles("f4", HIGH))
+    yield "det_gemm", Case("f8-high", by_tiles("f8", HIGH_DOUBLES))
     for tile, *shape in PARTS:
         by_groups = isinstance(_tiles.named(tile), _tiles.Tile)
         kernel = "det_gemm_tensor" if by_groups else "det_gemm_mma"
