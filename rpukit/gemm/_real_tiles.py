@@ -251,7 +251,7 @@ class Way(NamedTuple):
 
 
 _NEAR, _NEARLY = 4, 1.4  # ways that are timed; their time by the model, as a multiple of the least
-_TIMED = (7.0, 2e4)  # microseconds of a product: what a host can time, and in less than a second
+_TIMED = (4.0, 2e4)  # microseconds of a product: where ways differ, and in less than a second
 
 
 @cache
