@@ -32,6 +32,26 @@ class Product:
         synchronise(device)
 
 
+class LongSum:
+    """Few results, whose sums have several segments."""
+
+    params = (DEVICES, DTYPES, [(8, 16384, 256), (100, 10000, 333)])
+    param_names = ["device", "dtype", "sizes"]
+
+    def setup(self, device, dtype, sizes):
+        require(device)
+        m, k, n = sizes if device == "gpu" else (sizes[0], sizes[1], 32)
+        self.a = put(matrix((m, k), dtype, 0), device)
+        self.b = put(matrix((k, n), dtype, 1), device)
+        row = rk.det_gemm(self.a[:1], self.b)
+        if not bool((rk.det_gemm(self.a, self.b)[:1] == row).all()):
+            raise AssertionError("a row depends on its batch")
+
+    def time_product(self, device, dtype, sizes):
+        rk.det_gemm(self.a, self.b)
+        synchronise(device)
+
+
 class Gradient:
     params = (DEVICES, [64, 512])
     param_names = ["device", "rows"]
