@@ -7,7 +7,7 @@ not noticed. Here all lanes but the first, or all warps but one, give way some t
 import pytest
 
 from rpukit.testing import assert_same_bits, on_cpu
-from tests.golden.cases.edges.gemm import by_parts, ring
+from tests.golden.cases.edges.gemm import by_parts, by_short_segments, ring
 from tests.golden.cases.gemm import thin_gemm
 from tests.on_cpu import runner
 
@@ -43,3 +43,33 @@ def test_kernel_with_late_threads(name, monkeypatch):
         for got, one in zip(work("cpu"), expected, strict=True):
             assert_same_bits(got, one)
     assert edited
+
+
+def test_blocks_that_run_side_by_side(monkeypatch):
+    """Two blocks of a tile at the same time; of the first one most lanes leave results late.
+
+    The first lane of a warp counts what its lanes have left, which the other block then reads.
+    """
+    work, text_of = by_short_segments("thin 32x16/4 apart", 16, 16, 2, 1024), runner.text_of
+    late = f"for (int n = blockIdx.x || {LANES} == 0 ? 0 : 200; n; --n) rk_yield();\n"
+    left = "Kept<R, LANES>(room, (u64)number * parts + part).put(d);"
+
+    def side_by_side(variant):
+        text = text_of(variant)
+        if left not in text:
+            return text
+        for old, new in (
+            ('#include "cuda_on_cpu.h"\n', '{}#include "clusters.h"\n'),
+            (left, f"{late}{{}}"),
+            (f"ON_CPU_EXPORT({variant.entry})", "#undef CLUSTER\n#define CLUSTER grid[0]\n{}"),
+        ):
+            assert text.count(old) == 1
+            text = text.replace(old, new.replace("{}", old))
+        return text
+
+    expected = work("cpu")
+    monkeypatch.setattr(runner, "text_of", side_by_side)
+    for order in (0, 1, 7):
+        with on_cpu(order):
+            for got, one in zip(work("cpu"), expected, strict=True):
+                assert_same_bits(got, one)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from rpukit import _device, elementwise
 from rpukit.gemm import _tiles, real, tensor
 from rpukit.gemm._real_tiles import DOUBLE_TILES, FLOAT_TILES
 from tests.golden.cases.case import Case, put
-from tests.golden.cases.gemm import gemm, mma_gemm, thin_gemm
+from tests.golden.cases.gemm import by_segments, gemm, mma_gemm, thin_gemm
 
 
 def cut_rows(shapes):
@@ -195,6 +196,24 @@ def ring(tile, m, n, k, sums, kind, width):
     return run
 
 
+SHORT = (  # tile, rows, columns, segments, terms of a segment
+    ("64x256", 193, 248, 3, 64),  # blocks with several tiles
+    ("128x64 apart", 128, 64, 2, 128),  # whole tiles
+    ("turned 64x16 apart", 16, 64, 7, 64),
+    ("thin 32x16/4 apart", 16, 32, 6, 1024),
+)
+
+
+def by_short_segments(tile, m, n, count, length):
+    """Whole segments, of fewer terms than products have."""
+
+    def run(device):
+        with mock.patch.object(tensor, "SEGMENT", length):
+            return by_segments(m, n, count * length, tile)(device)
+
+    return run
+
+
 def infinite(device):
     """Infinite sums, and NaN, in both 16-bit formats and by all kernels of products."""
     made = []
@@ -227,6 +246,9 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield "det_gemm_tensor", Case("without-slack", without_slack)
     for tile, *how in RINGS:
         yield "det_gemm_tensor", Case(f"ring-{tile}", ring(tile, *how))
+    for tile, *how in SHORT:
+        kernel = "det_gemm_mma" if tile.startswith("thin") else "det_gemm_tensor"
+        yield kernel, Case(f"segments-short-{tile}", by_short_segments(tile, *how))
     for kernel in ("det_gemm_mma", "det_gemm_tensor"):
         yield kernel, Case("infinite", infinite)
     # More stages than a ring has; whole segments, and rows that begin anywhere.
