@@ -96,7 +96,9 @@ $(VENV)/.stamp-torch: $(VENV)/.stamp-test
 	$(PIP) --retries 1 --find-links $(CPU_BUILDS) torch
 	@touch $@
 
-# .stamp-demo, .stamp-test, .stamp-dev, .stamp-docs: the extra of that name, over the checkout itself
+# .stamp-demo, .stamp-test, .stamp-dev, .stamp-docs: the extra of that name, over the checkout itself; others are parts of it
+PARTS_test := demo
+PARTS_dev := test demo
 $(VENV)/.stamp-%: $(VENV)/.stamp-venv $(FROZEN)
 	PYTHONWARNINGS=ignore $(PIP) --no-build-isolation -e '.[$*]'
-	@touch $@
+	@touch $@ $(PARTS_$*:%=$(VENV)/.stamp-%)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import zlib
+from datetime import UTC, datetime
 
 import pytest
 
@@ -36,24 +37,34 @@ def device(request):
 
 
 NEEDS = {"gpu": 1, "multi_gpu": 2}
-SWEEPS = 4  # one case in so many of a test marked `sweep` runs
+SWEEPS = 8  # one case in so many of a test marked `sweep` runs, others every day
 WHY = {  # tests that are left out, and why
     "devices": "they need a GPU, or two, and this machine has {n_gpu}",
     "targets": "they build for microcontrollers and need QEMU; make targets",
-    "sweeps": "further cases of sweeps; RPUKIT_SWEEPS=all runs them",
+    "sweeps": "other cases of sweeps; RPUKIT_SWEEPS=all runs them all, RPUKIT_SWEEPS={day} these",
 }
 left_out = pytest.StashKey[dict[str, int]]()
 
 
-def beyond_sweeps(items):
-    """Cases of sweeps that only RPUKIT_SWEEPS=all runs: the same ones each time, of all kinds."""
+def pytest_configure():
+    """Choose the day whose cases of sweeps run, before other processes are started."""
+    os.environ.setdefault("RPUKIT_SWEEPS", str(datetime.now(UTC).toordinal()))
+
+
+def beyond_sweeps(items, day):
+    """Cases of sweeps that do not run today: all of them do within some days."""
     cases = {}
     for item in items:
         if item.get_closest_marker("sweep") and not item.get_closest_marker("gpu"):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for some in cases.values():
         some.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
-    return [item for some in cases.values() for item in some[-(-len(some) // SWEEPS) :]]
+    return [
+        item
+        for some in cases.values()
+        for k, item in enumerate(some)
+        if (k - day) % min(SWEEPS, len(some))
+    ]
 
 
 @pytest.hookimpl(trylast=True)  # of what -k and -m have left
@@ -64,8 +75,8 @@ def pytest_collection_modifyitems(config, items):
     out = {"devices": [m for m in items if any(m.get_closest_marker(mark) for mark in missing)]}
     if "qemu" not in config.option.markexpr:
         out["targets"] = [item for item in items if item.get_closest_marker("qemu")]
-    if os.environ.get("RPUKIT_SWEEPS") != "all":
-        out["sweeps"] = beyond_sweeps(items)
+    if (day := os.environ["RPUKIT_SWEEPS"]) != "all":
+        out["sweeps"] = beyond_sweeps(items, int(day))
     config.stash[left_out] = {why: len(some) for why, some in out.items()}
     left = {item for some in out.values() for item in some}
     if left:
@@ -98,5 +109,6 @@ def pytest_testnodedown(node):
 def pytest_terminal_summary(terminalreporter, config):
     for why, n in config.stash.get(left_out, {}).items():
         if n:
-            text = WHY[why].format(n_gpu=_device.gpu_count())
+            day = os.environ["RPUKIT_SWEEPS"]
+            text = WHY[why].format(n_gpu=_device.gpu_count(), day=day)
             terminalreporter.write_line(f"{n} tests were left out: {text}")

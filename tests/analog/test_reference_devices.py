@@ -60,6 +60,7 @@ def test_response_without_variation(name):
     np.testing.assert_allclose(w, reference.arrays("a_device_det")[f"{name}/w"], atol=3e-7, rtol=0)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", NOISY)
 def test_statistics_with_variation(name):
     s, z = reference.sets("a_device_noisy")[name], reference.arrays("a_device_noisy")

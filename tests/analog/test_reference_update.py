@@ -29,6 +29,7 @@ def updates(s, x, d, n):
     return changes
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", OURS)
 def test_one_update(name):
     s, z = reference.sets(KIND)[name], reference.arrays(KIND)

@@ -44,6 +44,7 @@ def outputs(variant, grid, block, args, shared, at, more):
     return [a.tobytes() for k, a in enumerate(copies) if isinstance(a, np.ndarray) and k != at]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("kernel", "counter"), COUNTED)
 def test_the_high_half_of_a_counter_counts(kernel, counter):
     differ = []
