@@ -10,6 +10,7 @@ import numpy as np
 
 import rpukit as rk
 from rpukit import _device, elementwise
+from rpukit._kernels.launch import recording
 from rpukit.gemm import _tiles, real, tensor
 from rpukit.gemm._real_tiles import DOUBLE_TILES, FLOAT_TILES
 from tests.golden.cases.case import Case, put
@@ -208,8 +209,12 @@ def by_short_segments(tile, m, n, count, length):
     """Whole segments, of fewer terms than products have."""
 
     def run(device):
-        with mock.patch.object(tensor, "SEGMENT", length):
-            return by_segments(m, n, count * length, tile)(device)
+        with mock.patch.object(tensor, "SEGMENT", length), recording() as launches:
+            made = by_segments(m, n, count * length, tile)(device)
+        turns = [one.args[-2] for one in launches if one.variant.entry.startswith("det_gemm")]
+        if any(numbers is not None and numbers.any() for numbers in turns):
+            raise AssertionError("numbers of turns are not 0 after a launch")
+        return made
 
     return run
 
