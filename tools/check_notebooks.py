@@ -6,7 +6,8 @@
 The ``.py`` (py:percent) is the source. Each ``.ipynb`` must have its cells, print what its outputs
 say, and show as many figures. ``--write`` writes the ``.ipynb`` instead. Cells with the tag
 ``varies`` (times, results of other libraries) run, but their text is not compared. ``--every 2``
-runs every second pair, the others on the next day; of all pairs both files must have the same cells.
+runs every second pair, the others on the next day; both files of all pairs must have the same
+cells.
 """
 
 import argparse
