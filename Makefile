@@ -59,9 +59,10 @@ docs: $(VENV)/.stamp-docs
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
 	$(BIN)/python tools/check_links.py docs/_build/html
 
-# The .py of each pair is the source; the .ipynb must hold what its run gives. WRITE=--write writes it.
+# The .py of each pair is the source; the .ipynb must hold what its run gives. WRITE=--write writes it,
+# EVERY="--every 2" runs half of them, the others tomorrow.
 notebooks: $(VENV)/.stamp-dev $(VENV)/.stamp-torch
-	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tools/check_notebooks.py $(WRITE) $(NOTEBOOKS)
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tools/check_notebooks.py $(WRITE) $(EVERY) $(NOTEBOOKS)
 
 bench-check: $(VENV)/.stamp-dev
 	cd asv_benchmarks && ../$(BIN)/python -m asv check -E existing:../$(BIN)/python
