@@ -41,7 +41,6 @@ from rpukit.gemm.formats import bits
 _TURNS = 2
 _SPAN = 3e3  # microseconds that a replay lasts at most, where several turns do not fit
 _WIDE = {"float32": 4, "float64": 8}
-_MOST_KEPT = 1 << 25  # bytes of results of segments
 _MOST_WAYS = 10
 DEVICE = "gpu"  # for which `choice` chooses
 Shape = random_products.Shape
@@ -70,7 +69,9 @@ def tiles_of(s: Shape, most: int = _MOST_WAYS) -> list[Any]:
         return ways_of(s, most) if most else []
     along = s.layout[0] == "T", s.layout[1] == "N"
     fit = [t for t in _tiles.TILES if t.takes(along[0] if t.turned else along[1])]
-    fit += [_tiles.apart(t) for t in fit if s.k > tensor.SEGMENT and kept(t, s) <= _MOST_KEPT]
+    fit += [
+        _tiles.apart(t) for t in fit if s.k > tensor.SEGMENT and kept(t, s) <= _choice._MOST_KEPT
+    ]
     begins, n_multi = vectors_of(s), 132
     cost = {t: _choice.microseconds(t, s.m, s.n, s.k, begins, n_multi) for t in fit}
     near = sorted(fit, key=cost.__getitem__)[: most // 2]

@@ -68,7 +68,7 @@ class Tile:
 
     @property
     def left(self) -> int:
-        """Number of a thread's sums of segments that are elsewhere."""
+        """How many of a thread's sums of segments wait in global memory."""
         return self.columns // 2 - sum(self.held)
 
     @property

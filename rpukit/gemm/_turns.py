@@ -46,6 +46,14 @@ def zeros(count: int, device: Device) -> Array:
     return made
 
 
+def memory(
+    n_turn: int, n_sum: int, dtype: Any, device: Device
+) -> tuple[Array | None, Array | None]:
+    """Numbers of `zeros` and results of `room` for one launch; None for those it does not need."""
+    turns = zeros(n_turn, device) if n_turn else None
+    return turns, room(n_sum, np.dtype(dtype), device) if n_sum else None
+
+
 def room(count: int, dtype: np.dtype[Any], device: Device) -> Array:
     """Memory for results of segments, which launches of one stream use one after the other.
 

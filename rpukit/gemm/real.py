@@ -153,12 +153,8 @@ class Start:
 
     def run(self, a: Array, b: Array, out: Array) -> None:
         """Launch."""
-        turns = segments = None
-        if self.turns:
-            device = _device.device_of(out)
-            turns = _turns.zeros(self.turns, device)
-            segments = _turns.room(self.segments, out.dtype, device) if self.segments else None
-        args = (*self.sizes, a, b, out, turns, segments)
+        memory = _turns.memory(self.turns, self.segments, out.dtype, _device.device_of(out))
+        args = (*self.sizes, a, b, out, *memory)
         self.variant.launch(self.grid, self.block, args, self.shared)
 
 

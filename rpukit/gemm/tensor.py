@@ -13,9 +13,10 @@ import numpy as np
 from rpukit import _device
 from rpukit._kernels import Kernel, Variant, tune
 from rpukit._kernels.launch import Launched, recording
-from rpukit._kernels.replay import Replay
+from rpukit._kernels.replay import Replay, keep_for_graph
 from rpukit._kernels.tensor_map import tensor_map
 from rpukit._workers import run_rows, work_grain
+from rpukit.errors import ParameterError
 from rpukit.gemm import _turns
 from rpukit.gemm._choice import candidates, copied, pick, pick_thin
 from rpukit.gemm._tiles import EARLY_STAGES, GROUP, SEGMENT, TILES, Tile, WarpTile, grid
@@ -93,16 +94,24 @@ def multiply(
     part : (int, int), optional
         Part of the sum, from a multiple of 64 on; default: all. Its chains restart after every
         `SEGMENT` terms from there. For a tile with warps that copy, factors may begin anywhere.
+        With `partial` or `total`, at most `SEGMENT` terms.
     partial : array, like `out`, float32, optional
         Initial values of the chains; default: 0. It may be `out`.
     total : array, like `out`, float32, optional
         Sum to which the chains' results are added, with one rounding. It may be `out`.
     tile : Tile or WarpTile, optional
         Default: by shape. It does not change the result.
+
+    Raises
+    ------
+    ParameterError
+        For a longer part with `partial` or `total`.
     """
     if not out.size:
         return
     part = part or (0, p.depth)
+    if part[1] - part[0] > SEGMENT and not (partial is None and total is None):
+        raise ParameterError(f"part: got {part}, need at most {SEGMENT} terms to go on from sums")
     if tile is None:
         tile = choose(p, q, out, part, alone=partial is None and total is None)
     if isinstance(tile, Tile):
@@ -170,18 +179,14 @@ def det_gemm_tensor(
 
 
 class Parts(NamedTuple):
-    """Memory in which the results of a launch's segments wait for each other."""
+    """Sizes of the memory that holds the results of segments until they are added."""
 
     turns: int = 0  # numbers by which blocks know which of them is the last
     room: int = 0  # float32 numbers
 
     def memory(self, out: Array) -> tuple[Array | None, Array | None]:
-        """Memory on the device of `out`."""
-        device = _device.device_of(out)
-        return (
-            _turns.zeros(self.turns, device) if self.turns else None,
-            _turns.room(self.room, np.dtype(np.float32), device) if self.room else None,
-        )
+        """Take it, on the device of `out`."""
+        return _turns.memory(self.turns, self.room, np.float32, _device.device_of(out))
 
 
 class Plan(NamedTuple):
@@ -258,7 +263,7 @@ def prepare(
 
 
 def segment_macros(tile: Tile, several: int) -> dict[str, int]:
-    """Macros of sums of segments; ``several``: PARTS."""
+    """Return the macros of det_gemm_tensor for sums of segments; ``several``: its PARTS."""
     if not several:
         return {"PARTS": 0}
     held, staged = tile.held
@@ -298,7 +303,7 @@ def det_gemm_mma(
         _run_mirror("det_gemm_mma", p, q, out, part, partial, total)
         return
     if part[1] - part[0] > SEGMENT and not tile.copiers:
-        _by_segments(functools.partial(det_gemm_mma, tile=tile), p, q, out, part, total)
+        _by_segments(functools.partial(det_gemm_mma, tile=tile), p, q, out, part)
         return
     if tile.turned:
         p, q = q, p
@@ -360,11 +365,12 @@ def _by_segments(
     q: Factor,
     out: Array,
     part: tuple[int, int],
-    total: Array | None,
 ) -> None:
-    """Run once a segment, each added to the sum of those before."""
+    """Multiply segment by segment, and add each result to the sum of those before."""
     edges = [*range(*part, SEGMENT), part[1]]
-    room = aligned(out.shape, np.float32, _device.device_of(out))
+    room = _device.empty(out.shape, np.float32, _device.device_of(out))  # lines as long as out's
+    keep_for_graph(room)
+    total = None
     for start, stop in pairwise(edges):
         target = out if stop == part[1] else room
         run(p, q, target, (start, stop), None, total)
@@ -381,7 +387,7 @@ def _run_mirror(
     total: np.ndarray | None,
 ) -> None:
     if part[1] - part[0] > SEGMENT:
-        _by_segments(functools.partial(_run_mirror, name), p, q, out, part, total)
+        _by_segments(functools.partial(_run_mirror, name), p, q, out, part)
         return
     mirror = import_module("rpukit.gemm._mirror.tensor")
     a, b = p.upright(*part), np.ascontiguousarray(q.upright(*part).T)

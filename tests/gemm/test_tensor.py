@@ -165,6 +165,21 @@ def test_every_tile_sums_segments(tile, monkeypatch):
         assert_same_bits(x, y)
 
 
+@pytest.mark.parametrize("n", [200, 203])
+def test_single_warps_sum_segments(n, monkeypatch):
+    """Launches of one segment each, also where lines do not end at multiples of 16 bytes."""
+    monkeypatch.setattr(tensor, "SEGMENT", 128)
+    a, b = factors(33, n, 456, "float16", False, True)
+    p, q = tensor.tight(tensor.in_place(a, 1), tensor.in_place(b, 1))
+    expected, got = np.empty((33, n), np.float32), np.empty((33, n), np.float32)
+    tensor.multiply(p, q, expected)
+    with on_cpu(7):
+        tensor.multiply(p, q, got, tile=_tiles.named("warps 64x64"))
+    assert_same_bits(got, expected)
+    with pytest.raises(ParameterError, match="at most 128 terms"):
+        tensor.multiply(p, q, got, total=expected)
+
+
 @cache
 def expected_sums(k):
     return sums_of_segments(None, k, _device.CPU)
