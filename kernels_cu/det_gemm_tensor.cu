@@ -11,15 +11,16 @@
 // and its line of q alone, whatever tile, role or launch. With PARTS the chain restarts at every multiple of
 // SEGMENT, and the results of segments are added left to right; else the sum lies in one segment.
 //
-// Persistent blocks of one copying and NC multiplying warpgroups: two threads of the first fill a ring of ST
-// stages (64 of the sum) by the copy engine, each of the others owns a 64 x BN part of the tile. Tiles in
+// Persistent blocks of one copying and NC multiplying warpgroups: two warps of the first fill a ring of ST
+// stages (64 SLABS of the sum) by the copy engine, each of the others owns a 64 x BN part of the tile. CLUSTER blocks
+// with neighbouring tiles, CI of them along i, each copy a part of what several of them need, for all of them. Tiles in
 // groups of `group` along i, so that neighbours share what is in L2. What a tile begins with comes through the
 // ring before its stages, what it is added to after them, while the tile before is still on its way out; with
 // OUT_T, straight from global memory. Results of segments wait in `room`: with PARTS 1 those so far, of each warpgroup;
 // with PARTS 2, where a block makes one segment of a tile at a time, all of them, until a warpgroup that ends the last one
 // adds them.
 //
-// Macros: NC (1, 2, 3), BN (16 to 256), ST, P_MN, Q_MN (needs BN % 64 == 0), OUT_T, RESULT, FROM, ADD, HALF,
+// Macros: NC (1, 2, 3), BN (16 to 256; a multiple of 16, or without OUT_T of 64), ST, SLABS (1, 2, 4), CLUSTER (1, 2, 4), CI (divides it), P_MN, Q_MN (needs BN % 64 == 0), OUT_T, RESULT, FROM, ADD, HALF,
 //         BLOCKS (a multiprocessor), LOOSE (lines of o may begin anywhere), PARTS (1, 2: sums of several segments, see
 //         above; no FROM, no ADD), SEGMENT (terms; a multiple of 64), HELD, STAGED (with PARTS 1: how many of a thread's BN / 2
 //         sums are in registers and, of those that results are stored from, in shared memory). `turns`: with PARTS 2, 0 for each warpgroup of a tile,
@@ -45,6 +46,11 @@
 // check: NC=3 BN=192 ST=4 Q_MN=1 PARTS=1 HELD=16 STAGED=16
 // check: BN=128 ST=6 PARTS=2
 // check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2 PARTS=2
+// check: CLUSTER=2 CI=2 Q_MN=1
+// check: NC=3 BN=192 CLUSTER=2 P_MN=1
+// check: NC=1 BN=64 ST=6 OUT_T=1 SLABS=2 CLUSTER=4 CI=2 PARTS=1 HELD=32
+// check: NC=1 BN=16 ST=5 OUT_T=1 SLABS=4 PARTS=2
+// check: NC=2 BN=144 ST=5 OUT_T=1 CLUSTER=4 CI=4
 // source: docs/semantics/gemm.md; PTX ISA 8.0, asynchronous warpgroup instructions.
 #include "rk_wgmma.cuh"
 
@@ -93,29 +99,22 @@
 #ifndef BLOCKS
 #define BLOCKS 1
 #endif
-#define BK 64
-#define BM (64 * NC)
-#define N_THREAD (128 * (NC + 1))
-#define P_BYTES (BM * 2 * BK)
-#define Q_BYTES (BN * 2 * BK)
-#define WIDE (sizeof(RESULT) == 4)
-#define BUFFERS (NC == 3 ? 1 : 2)  // boxes of a warpgroup that are being stored at a time
-#define STAGING (!OUT_T ? NC * BUFFERS * 8192 : WIDE ? 0 : NC * BN * 128)  // results being stored
-#define EACH (1 + BN / 64 / NC)                    // boxes of sums of a warpgroup in a stage
-#define N_SUMS ((BN / 32 + EACH - 1) / EACH)        // stages of a tile's sums
-#define N_FROM (FROM && !OUT_T ? N_SUMS : 0)
-#define N_ADD (ADD && !OUT_T ? N_SUMS : 0)
+#ifndef CLUSTER
+#define CLUSTER 1
+#endif
+#ifndef CI
+#define CI 1
+#endif
+#ifndef SLABS
+#define SLABS 1
+#endif
 
-#define LEFT (BN / 2 - HELD - STAGED)  // sums of segments of a thread that wait in `room`
-#define PER (SEGMENT / BK)  // stages of a segment
-static_assert(!PARTS || (!FROM && !ADD && SEGMENT % BK == 0), "sums of segments begin with nothing and are added to nothing");
-static_assert(LEFT >= 0 && STAGED <= (OUT_T ? 0 : BUFFERS * 16), "places for sums");
-
+#include "gemm_ring.cuh"
 #include "gemm_results.cuh"
 #include "gemm_parts.cuh"
 #include "gemm_stages.cuh"
 
-extern "C" __global__ void __launch_bounds__(N_THREAD, BLOCKS)
+extern "C" __global__ void RK_CLUSTER(CLUSTER) __launch_bounds__(N_THREAD, BLOCKS)
 det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const __grid_constant__ RkTensorMap p,
                 const __grid_constant__ RkTensorMap q, const __grid_constant__ RkTensorMap o, const __grid_constant__ RkTensorMap start,
                 const __grid_constant__ RkTensorMap sum, const float *partial, const float *total, RESULT *out, u32 *turns, float *room) {
@@ -123,15 +122,16 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
     u32 at_p = (rk_shared_address(raw) + 1023u) & ~1023u, at_q = at_p + ST * P_BYTES, staging = at_q + ST * Q_BYTES;
     u32 full = staging + STAGING, empty = full + 8 * ST;
     u32 *slot = (u32 *)rk_at(empty + 8 * ST) + threadIdx.x / 128;
-    int role = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    int lane = threadIdx.x % 32, number = __shfl_sync(~0u, threadIdx.x / 32, 0);  // the compiler sees that a warp has one
+    int role = number / 4, warp = number % 4;
     if (threadIdx.x == 0) {
         for (int s = 0; s < ST; ++s) {
             rk_barrier_init(full + 8 * s, 1);
-            rk_barrier_init(empty + 8 * s, NC * 4);
+            rk_barrier_init(empty + 8 * s, NC * 4 * (CI + CJ - 1));
         }
         rk_barriers_ready();
     }
-    __syncthreads();
+    rk_blocks_meet();
     rk_wait_for_earlier();
     rk_let_later_begin();
     Tiles tiles(n_i, n_j, group);
@@ -139,26 +139,38 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
     auto stages = [&]() { return PARTS == 2 ? min(PER, n_all - tiles.part * PER) : n_all; };  // of this tile
     if (role == 0) {
         if (NC > 1) rk_fewer_registers<40>();
-        u32 phase = 1, turn = 0;  // two warps alternate: one alone cannot issue requests fast enough
-        if (lane == 0 && warp < 2)
-            while (tiles.next(i0, j0, parts))
-                for (int k = -N_FROM, n_step = stages(); k < n_step + N_ADD; ++k) {
-                    if (turn++ % 2 == warp) {
-                        u32 to_p = at_p + s * P_BYTES, to_q = at_q + s * Q_BYTES;
-                        rk_wait(empty + 8 * s, phase);
-                        if (N_FROM && k < 0) fetch_sums(to_p, to_q, start, k + N_FROM, i0, j0, full + 8 * s);
-                        else if (N_ADD && k >= n_step) fetch_sums(to_p, to_q, sum, k - n_step, i0, j0, full + 8 * s);
-                        else
-                            fetch(to_p, to_q, p, q, i0, j0, first + (tiles.part * PER + k) * BK, full + 8 * s,
-                                  Q_MN ? Q_BYTES : min(n_j, BN) * 2 * BK);  // for few lines, request no others
-                    }
-                    if (++s == ST) s = 0, phase ^= 1;
+        // Warps take turns: one alone cannot issue requests fast enough. All lanes of a warp go along, so that it has one address.
+        u32 phase = 1;
+        int own = warp;  // the next of a tile's stages that is this warp's
+        s = warp;
+        while (warp < SENDERS && tiles.next(i0, j0, parts)) {
+            int n_step = stages(), n_stage = N_FROM + n_step + N_ADD;
+            for (; own < n_stage; own += SENDERS) {
+                u32 to_p = at_p + s * P_BYTES, to_q = at_q + s * Q_BYTES;
+                int k = own - N_FROM;
+                rk_wait(empty + 8 * s, phase);
+                if (rk_elected()) {
+                    if (N_FROM && k < 0) fetch_sums(to_p, to_q, start, own, i0, j0, full + 8 * s);
+                    else if (N_ADD && k >= n_step) fetch_sums(to_p, to_q, sum, k - n_step, i0, j0, full + 8 * s);
+                    else
+                        fetch(to_p, to_q, p, q, tiles, i0, j0, first + (tiles.part * PER + k) * BK, full + 8 * s,
+                              Q_MN || CI > 1 ? Q_BYTES : min(n_j, BN) * 2 * BK);  // for few lines, request no others
                 }
+                s += SENDERS;
+                if (s >= ST) s -= ST, phase ^= 1;
+            }
+            own -= n_stage;
+        }
         __syncwarp();
     } else {
         if (NC > 1) rk_more_registers<NC == 2 ? 232 : 152>();
-        u32 phase = 0, sent = 0;
+        u32 phase = 0, sent = 0, away = rk_cluster_address(empty, tiles.partner(CLUSTER > 1 ? lane % CLUSTER : 0));
+        u64 of_p = rk_descriptor(P_MN ? RK_DESC_MN : RK_DESC_K, at_p + (role - 1) * 8192);
+        u64 of_q = rk_descriptor(Q_MN ? RK_DESC_MN : RK_DESC_K, at_q);
         float d[BN / 2];
+        auto release = [&](int s) {
+            if (lane < CI + CJ - 1) rk_arrive_at(away + 8 * s);
+        };
         auto take_sums = [&](bool add) {  // from the ring to the accumulators
 #pragma unroll
             for (int part = 0; part < N_SUMS; ++part) {
@@ -187,27 +199,28 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
             float held[PARTS == 1 ? HELD : 1] = {};  // sums of the segments so far: a chain is never -0
             for (int first = 0, last = n_step; first < n_step || n_step == 0; first = last) {
                 if (PARTS == 1) last = min(first + PER, n_step);
-                int before = -1;  // a stage that is not yet released
+                bool ready = false;
                 for (int k = first; k < last; ++k) {
-                    rk_wait(full + 8 * s, phase);
-                    u64 dp = rk_descriptor(P_MN ? RK_DESC_MN : RK_DESC_K, at_p + s * P_BYTES + (role - 1) * 8192);
-                    u64 dq = rk_descriptor(Q_MN ? RK_DESC_MN : RK_DESC_K, at_q + s * Q_BYTES);
+                    if (!ready) rk_wait(full + 8 * s, phase);
+                    u64 dp = rk_further(of_p, s * (P_BYTES / 16)), dq = rk_further(of_q, s * (Q_BYTES / 16));
                     rk_hold(d);
                     rk_wgmma_begin();
 #pragma unroll
-                    for (int e = 0; e < 4; ++e)
-                        rk_wgmma<P_MN, Q_MN>(d, dp + e * (P_MN ? 128 : 2), dq + e * (Q_MN ? 128 : 2), FROM ? 1 : (k - first) | e);
+                    for (int e = 0; e < BK / 16; ++e)
+                        rk_wgmma<P_MN, Q_MN>(d, rk_further(dp, e / 4 * (BM * 8) + e % 4 * (P_MN ? 128 : 2)),
+                                             rk_further(dq, e / 4 * (BN * 8) + e % 4 * (Q_MN ? 128 : 2)), FROM ? 1 : (k - first) | e);
                     rk_wgmma_end();
-                    if (before >= 0) {
-                        rk_wgmma_left<1>();
-                        if (lane == 0) rk_arrive(empty + 8 * before);
-                    }
-                    before = s;
+                    int done = s - LAG;
                     if (++s == ST) s = 0, phase ^= 1;
+                    ready = rk_peek(full + 8 * s, phase);
+                    if (k - first >= LAG) {
+                        rk_wgmma_left<LAG>();
+                        release(done < 0 ? done + ST : done);
+                    }
                 }
                 rk_wgmma_left<0>();
                 rk_hold(d);
-                if (before >= 0 && lane == 0) rk_arrive(empty + 8 * before);
+                for (int left = min(LAG, last - first); left > 0; --left) release(s < left ? s - left + ST : s - left);
                 if (PARTS != 1 || n_step <= PER) break;
                 if (STAGED && first == 0) {  // results of the tile before may still be on their way
                     if (threadIdx.x % 128 == 0) rk_stores_left<0>();
@@ -239,4 +252,5 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
         }
         if (!OUT_T && !LOOSE && threadIdx.x % 128 == 0) rk_stores_done();
     }
+    if (CLUSTER > 1) rk_blocks_meet();  // until none of its blocks sends to another
 }

@@ -68,21 +68,10 @@ def tiles_of(s: Shape, most: int = _MOST_WAYS) -> list[Any]:
     if s.dtype in _WIDE or most == 0:
         return ways_of(s, most) if most else []
     along = s.layout[0] == "T", s.layout[1] == "N"
-    fit = [t for t in _tiles.TILES if t.takes(along[0] if t.turned else along[1])]
-    fit += [
-        _tiles.apart(t) for t in fit if s.k > tensor.SEGMENT and kept(t, s) <= _choice._MOST_KEPT
-    ]
-    begins, n_multi = vectors_of(s), 132
-    cost = {t: _choice.microseconds(t, s.m, s.n, s.k, begins, n_multi) for t in fit}
-    near = sorted(fit, key=cost.__getitem__)[: most // 2]
+    near = _choice.by_time(s.m, s.n, s.k, *along, _device.parse_device(DEVICE))[: most // 2]
     thin = [t for t in _tiles.THIN_TILES if rough_thin(t, s)]
     thin += [_tiles.apart(t) for t in thin if s.k > tensor.SEGMENT]
     return [*near, *thin]
-
-
-def kept(t: Any, s: Shape) -> int:
-    """Bytes of the results of segments, if a block makes each."""
-    return int(4 * tensor_count(t, s) * t.rows * t.columns * -(-s.k // tensor.SEGMENT))
 
 
 def rough_thin(t: Any, s: Shape) -> bool:
@@ -152,7 +141,7 @@ def macros_of(s: Shape, tile: Any, skip: int = 0) -> list[tuple[str, dict[str, A
     several = s.k > tensor.SEGMENT
     if isinstance(tile, _tiles.Tile):
         words |= {"LOOSE": int(s.n % 8 != 0)}
-        words |= tensor.segment_macros(tile, several * (1 + tile.apart))
+        words |= tile.segment_macros(several * (1 + tile.apart))
         return [("det_gemm_tensor", {**tile.macros, **words})]
     if tile.copiers:
         vec = vectors_of(s, skip)[:: -1 if tile.turned else 1]

@@ -1,34 +1,47 @@
 // The work of a block of det_gemm_tensor.cu, and what fills its ring of stages. Uses its macros.
 #pragma once
-#include "rk_tma.cuh"
+#include "rk_multicast.cuh"
 
-// The tiles of a block, or with PARTS 2 the segments of tiles, one after another.
+// The tiles of a block, or with PARTS 2 the segments of tiles, one after another. The blocks of a cluster have neighbouring tiles.
 struct Tiles {
-    int n_p, n_q, at, group, number = 0, part = 0;
+    int n_p, n_q, at, group, rank_i, rank_j, number = 0, part = 0;
     __device__ __forceinline__ Tiles(int n_i, int n_j, int group)
-        : n_p((n_i + BM - 1) / BM), n_q((n_j + BN - 1) / BN), at(blockIdx.x), group(group) {}
+        : n_p((n_i + CI * BM - 1) / (CI * BM)), n_q((n_j + CJ * BN - 1) / (CJ * BN)), at(blockIdx.x / CLUSTER), group(group),
+          rank_i(blockIdx.x % CI), rank_j(blockIdx.x % CLUSTER / CI) {}
     __device__ __forceinline__ bool next(int &i, int &j, int parts) {
         if (at >= n_p * n_q * parts) return false;
-        number = at % (n_p * n_q), part = at / (n_p * n_q);
-        int whole = group * n_q, first = number / whole * group, lines = min(group, n_p - first), rest = number % whole;
-        i = (first + rest % lines) * BM;
-        j = rest / lines * BN;
-        at += gridDim.x;
+        int place = at % (n_p * n_q), whole = group * n_q, first = place / whole * group, lines = min(group, n_p - first), rest = place % whole;
+        number = place * CLUSTER + rank_i + CI * rank_j, part = at / (n_p * n_q);
+        i = ((first + rest % lines) * CI + rank_i) * BM;
+        j = (rest / lines * CJ + rank_j) * BN;
+        at += gridDim.x / CLUSTER;
         return true;
+    }
+    // Block number `n` of those that wait for what this one fetches: first those with its lines of q.
+    __device__ __forceinline__ int partner(int n) const {
+        return n < CI ? n + CI * rank_j : rank_i + CI * (n - CI + (n - CI >= rank_j));
     }
 };
 
-__device__ __forceinline__ void fetch(u32 to_p, u32 to_q, const RkTensorMap &p, const RkTensorMap &q, int i, int j, int r, u32 full,
-                                      int q_bytes) {
+// A stage of both factors. What several blocks of a cluster need each fetches in part, for all of them.
+__device__ __forceinline__ void fetch(u32 to_p, u32 to_q, const RkTensorMap &p, const RkTensorMap &q, const Tiles &tiles, int i, int j,
+                                      int r, u32 full, int q_bytes) {
+    constexpr u32 columns = ((1u << CLUSTER) - 1) / ((1u << CI) - 1);  // a bit every CI
+    u32 same_i = columns << tiles.rank_i, same_j = ((1u << CI) - 1) << CI * tiles.rank_j;
+    int p_line = tiles.rank_j * ((P_MN ? 64 : BM) / CJ), q_line = tiles.rank_i * ((Q_MN ? 64 : BN) / CI);
     rk_arrive_expect(full, P_BYTES + q_bytes);
-    if (P_MN)
+    to_p += p_line * 128, to_q += q_line * 128;
 #pragma unroll
-        for (int b = 0; b < NC; ++b) rk_load_box(to_p + b * 8192, p, i + 64 * b, r, full);
-    else rk_load_box(to_p, p, r, i, full);
-    if (Q_MN)
+    for (int slab = 0; slab < SLABS; ++slab, r += 64, to_p += BM * 128, to_q += BN * 128) {
+        if (P_MN)
 #pragma unroll
-        for (int b = 0; b < BN / 64; ++b) rk_load_box(to_q + b * 8192, q, j + 64 * b, r, full);
-    else rk_load_box(to_q, q, r, j, full);
+            for (int b = 0; b < NC; ++b) rk_load_box_to<CJ>(to_p + b * 8192, p, i + 64 * b, r + p_line, full, same_i);
+        else rk_load_box_to<CJ>(to_p, p, r, i + p_line, full, same_i);
+        if (Q_MN)
+#pragma unroll
+            for (int b = 0; b < BN / 64; ++b) rk_load_box_to<CI>(to_q + b * 8192, q, j + 64 * b, r + q_line, full, same_j);
+        else rk_load_box_to<CI>(to_q, q, r, j + q_line, full, same_j);
+    }
 }
 
 // Box `b` of a stage for sums.

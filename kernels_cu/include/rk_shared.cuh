@@ -6,8 +6,8 @@
 typedef unsigned short u16;
 
 #ifdef RK_ON_CPU
-static inline u32 rk_shared_address(const void *p) { return u32((const char *)p - oncpu::current->shared); }
-static inline char *rk_shared(u32 address) { return oncpu::current->shared + address; }
+static inline u32 rk_shared_address(const void *p) { return u32((const char *)p - oncpu::current->memory); }
+static inline char *rk_shared(u32 address) { return oncpu::current->memory + address; }
 static inline const char *rk_at(u32 address) { return rk_shared(address); }
 static inline void rk_yield() { oncpu::yield(); }
 #else

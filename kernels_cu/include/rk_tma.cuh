@@ -17,12 +17,14 @@ __device__ __forceinline__ u32 rk_swizzle(u32 address) { return address ^ (addre
 
 #ifdef RK_ON_CPU
 #define __grid_constant__
-// Barrier: bytes awaited in the low word; then arrivals awaited, arrivals in all (12 bits each), phase.
+// Barrier: bytes awaited in the low word, plus RK_NONE, as bytes of other blocks may come before they are awaited; then
+// arrivals awaited, arrivals in all (12 bits each), phase.
+#define RK_NONE 0x80000000ull
 static inline void rk_settle(u32 bar) {
     u64 &b = *(u64 *)rk_shared(bar);
-    if ((b & 0xffffffffull) == 0 && (b >> 32 & 0xfff) == 0) b = (b ^ (1ull << 56)) | (b >> 44 & 0xfff) << 32;
+    if ((b & 0xffffffffull) == RK_NONE && (b >> 32 & 0xfff) == 0) b = (b ^ (1ull << 56)) | (b >> 44 & 0xfff) << 32;
 }
-static inline void rk_barrier_init(u32 bar, u32 n) { *(u64 *)rk_shared(bar) = u64(n) << 32 | u64(n) << 44; }
+static inline void rk_barrier_init(u32 bar, u32 n) { *(u64 *)rk_shared(bar) = u64(n) << 32 | u64(n) << 44 | RK_NONE; }
 static inline void rk_arrive(u32 bar) {
     *(u64 *)rk_shared(bar) -= 1ull << 32;
     rk_settle(bar);
@@ -37,7 +39,12 @@ static inline void rk_wait(u32 bar, u32 phase) {
 }
 // Whether that phase is over.
 static inline bool rk_test(u32 bar, u32 phase) { return (*(u64 *)rk_shared(bar) >> 56 & 1) != phase; }
+static inline bool rk_peek(u32 bar, u32 phase) { return rk_test(bar, phase); }
 static inline void rk_barriers_ready() {}
+static inline bool rk_elected() {
+    __syncwarp();
+    return threadIdx.x % 32 == 0;
+}
 enum RkMove { RK_LOAD, RK_STORE, RK_SPOIL };
 static inline void rk_box(const RkTensorMap &m, u32 shared, int x, int y, RkMove move) {
     int columns = int(m.v[1]), rows = int(m.v[2]), width = int(m.v[4]), height = int(m.v[5]);
@@ -71,7 +78,8 @@ template <int N> static inline void rk_more_registers() {}
 template <int N> static inline void rk_fewer_registers() {}
 // A barrier of a warpgroup: the last of its 128 threads to arrive releases the others.
 static inline void rk_sync_group(int id) {
-    static u32 come[16], round[16];
+    static u32 come[128], round[128];  // of up to 8 blocks that run together
+    id += 16 * (oncpu::current->at.x % oncpu::current->together);
     u32 mine = round[id];
     if (++come[id] == 128) come[id] = 0, ++round[id];
     while (round[id] == mine) rk_yield();
@@ -99,6 +107,18 @@ __device__ __forceinline__ bool rk_test(u32 bar, u32 phase) {  // whether the ph
 }
 __device__ __forceinline__ void rk_wait(u32 bar, u32 phase) {
     while (!rk_test(bar, phase)) {}
+}
+__device__ __forceinline__ bool rk_peek(u32 bar, u32 phase) {  // the same without a moment's wait
+    u32 done;
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0,1,0,p;\n}"
+                 : "=r"(done) : "r"(bar), "r"(phase) : "memory");
+    return done;
+}
+// One lane of a warp whose lanes are all here.
+__device__ __forceinline__ bool rk_elected() {
+    u32 yes;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0,1,0,p;\n}" : "=r"(yes));
+    return yes;
 }
 __device__ __forceinline__ void rk_barriers_ready() {
 #if __CUDA_ARCH__ >= 900

@@ -12,11 +12,14 @@
 #define RK_DESC_K ((u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16)
 #define RK_DESC_MN ((u64)1 << 62 | (u64)64 << 32 | (u64)512 << 16)
 __device__ __forceinline__ u64 rk_descriptor(u64 kind, u32 address) { return kind | (address & 0x3ffff) >> 4; }
+// Of what lies 16 `n` bytes further on; without a carry, so that it is one instruction.
+__device__ __forceinline__ u64 rk_further(u64 d, u32 n) { return (d & ~0xffffffffull) | ((u32)d + n); }
 
 #ifdef RK_ON_CPU
 // Address of element (line, depth) of what a descriptor describes.
 template <int MN> static inline u32 rk_element(u64 d, int line, int depth) {
-    u32 start = u32(d & 0x3fff) << 4, slab = u32(d >> 16 & 0x3fff) << 4, group = u32(d >> 32 & 0x3fff) << 4;
+    u32 block = u32(oncpu::current->shared - oncpu::current->memory);  // the descriptor holds 18 bits of the address
+    u32 start = block + ((u32(d & 0x3fff) << 4) - block & 0x3ffff), slab = u32(d >> 16 & 0x3fff) << 4, group = u32(d >> 32 & 0x3fff) << 4;
     return rk_swizzle(MN ? start + line / 64 * slab + depth / 8 * group + depth % 8 * 128 + line % 64 * 2
                          : start + line / 8 * group + line % 8 * 128 + depth * 2);
 }
@@ -46,21 +49,37 @@ template <int R> static inline void rk_hold(float (&)[R]) {}
 #define RK_P(a, b, c, d, e, f, g, h) "%" #a ",%" #b ",%" #c ",%" #d ",%" #e ",%" #f ",%" #g ",%" #h
 #define RK_P8 RK_P(0, 1, 2, 3, 4, 5, 6, 7)
 #define RK_P16 RK_P8 "," RK_P(8, 9, 10, 11, 12, 13, 14, 15)
-#define RK_P32 RK_P16 "," RK_P(16, 17, 18, 19, 20, 21, 22, 23) "," RK_P(24, 25, 26, 27, 28, 29, 30, 31)
-#define RK_P48 RK_P32 "," RK_P(32, 33, 34, 35, 36, 37, 38, 39) "," RK_P(40, 41, 42, 43, 44, 45, 46, 47)
-#define RK_P64 RK_P48 "," RK_P(48, 49, 50, 51, 52, 53, 54, 55) "," RK_P(56, 57, 58, 59, 60, 61, 62, 63)
-#define RK_P96 RK_P64 "," RK_P(64, 65, 66, 67, 68, 69, 70, 71) "," RK_P(72, 73, 74, 75, 76, 77, 78, 79) "," \
-    RK_P(80, 81, 82, 83, 84, 85, 86, 87) "," RK_P(88, 89, 90, 91, 92, 93, 94, 95)
-#define RK_P128 RK_P96 "," RK_P(96, 97, 98, 99, 100, 101, 102, 103) "," RK_P(104, 105, 106, 107, 108, 109, 110, 111) "," \
-    RK_P(112, 113, 114, 115, 116, 117, 118, 119) "," RK_P(120, 121, 122, 123, 124, 125, 126, 127)
+#define RK_P24 RK_P16 "," RK_P(16, 17, 18, 19, 20, 21, 22, 23)
+#define RK_P32 RK_P24 "," RK_P(24, 25, 26, 27, 28, 29, 30, 31)
+#define RK_P40 RK_P32 "," RK_P(32, 33, 34, 35, 36, 37, 38, 39)
+#define RK_P48 RK_P40 "," RK_P(40, 41, 42, 43, 44, 45, 46, 47)
+#define RK_P56 RK_P48 "," RK_P(48, 49, 50, 51, 52, 53, 54, 55)
+#define RK_P64 RK_P56 "," RK_P(56, 57, 58, 59, 60, 61, 62, 63)
+#define RK_P72 RK_P64 "," RK_P(64, 65, 66, 67, 68, 69, 70, 71)
+#define RK_P80 RK_P72 "," RK_P(72, 73, 74, 75, 76, 77, 78, 79)
+#define RK_P88 RK_P80 "," RK_P(80, 81, 82, 83, 84, 85, 86, 87)
+#define RK_P96 RK_P88 "," RK_P(88, 89, 90, 91, 92, 93, 94, 95)
+#define RK_P104 RK_P96 "," RK_P(96, 97, 98, 99, 100, 101, 102, 103)
+#define RK_P112 RK_P104 "," RK_P(104, 105, 106, 107, 108, 109, 110, 111)
+#define RK_P120 RK_P112 "," RK_P(112, 113, 114, 115, 116, 117, 118, 119)
+#define RK_P128 RK_P120 "," RK_P(120, 121, 122, 123, 124, 125, 126, 127)
 #define RK_F(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define RK_F8 RK_F(0)
 #define RK_F16 RK_F8, RK_F(8)
-#define RK_F32 RK_F16, RK_F(16), RK_F(24)
-#define RK_F48 RK_F32, RK_F(32), RK_F(40)
-#define RK_F64 RK_F48, RK_F(48), RK_F(56)
-#define RK_F96 RK_F64, RK_F(64), RK_F(72), RK_F(80), RK_F(88)
-#define RK_F128 RK_F96, RK_F(96), RK_F(104), RK_F(112), RK_F(120)
+#define RK_F24 RK_F16, RK_F(16)
+#define RK_F32 RK_F24, RK_F(24)
+#define RK_F40 RK_F32, RK_F(32)
+#define RK_F48 RK_F40, RK_F(40)
+#define RK_F56 RK_F48, RK_F(48)
+#define RK_F64 RK_F56, RK_F(56)
+#define RK_F72 RK_F64, RK_F(64)
+#define RK_F80 RK_F72, RK_F(72)
+#define RK_F88 RK_F80, RK_F(80)
+#define RK_F96 RK_F88, RK_F(88)
+#define RK_F104 RK_F96, RK_F(96)
+#define RK_F112 RK_F104, RK_F(104)
+#define RK_F120 RK_F112, RK_F(112)
+#define RK_F128 RK_F120, RK_F(120)
 
 // R accumulators, the shape n R / 4 x 8; the numbers are those of the operands after the accumulators.
 #define RK_WGMMA(R, N, DA, DB, KEEP, X, Y)                                                                     \
@@ -72,10 +91,19 @@ template <int R> static inline void rk_hold(float (&)[R]) {}
     }
 RK_WGMMA(8, 16, 8, 9, 10, 11, 12)
 RK_WGMMA(16, 32, 16, 17, 18, 19, 20)
+RK_WGMMA(24, 48, 24, 25, 26, 27, 28)
 RK_WGMMA(32, 64, 32, 33, 34, 35, 36)
+RK_WGMMA(40, 80, 40, 41, 42, 43, 44)
 RK_WGMMA(48, 96, 48, 49, 50, 51, 52)
+RK_WGMMA(56, 112, 56, 57, 58, 59, 60)
 RK_WGMMA(64, 128, 64, 65, 66, 67, 68)
+RK_WGMMA(72, 144, 72, 73, 74, 75, 76)
+RK_WGMMA(80, 160, 80, 81, 82, 83, 84)
+RK_WGMMA(88, 176, 88, 89, 90, 91, 92)
 RK_WGMMA(96, 192, 96, 97, 98, 99, 100)
+RK_WGMMA(104, 208, 104, 105, 106, 107, 108)
+RK_WGMMA(112, 224, 112, 113, 114, 115, 116)
+RK_WGMMA(120, 240, 120, 121, 122, 123, 124)
 RK_WGMMA(128, 256, 128, 129, 130, 131, 132)
 __device__ __forceinline__ void rk_wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void rk_wgmma_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

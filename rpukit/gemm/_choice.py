@@ -17,9 +17,13 @@ from rpukit.gemm._tiles import (
     WarpTile,
     apart,
     has_warpgroups,
+    turned,
+    usable,
+    widths,
 )
 
 _NEAR = 4  # tiles that are tried
+_MOST_PARTS = 8  # of the rows of a result, by turned tiles that are fitted to them
 _MOST_KEPT = 1 << 25  # bytes of the results of segments that blocks of their own leave
 
 
@@ -33,7 +37,7 @@ def pick(m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device) -
         if m <= 16:
             return BY_NAME["warps turned 32x16"]
         return BY_NAME["warps turned 64x64" if m <= 64 else "warps 128x128"]
-    return _by_time(m, n, k, a_along, b_along, device)[0]
+    return by_time(m, n, k, a_along, b_along, device)[0]
 
 
 @cache
@@ -46,7 +50,7 @@ def pick_thin(
     """
     if not has_warpgroups(device):
         return None
-    usual, begin = _by_time(m, n, k, a_along, b_along, device)[0], min(begins)
+    usual, begin = by_time(m, n, k, a_along, b_along, device)[0], min(begins)
     n_multi = multiprocessors(device)
     times = {
         tile: thin_microseconds(tile, m, n, k, begin, b_along, n_multi)
@@ -55,7 +59,8 @@ def pick_thin(
         for tile in _ways(thin, m, n, k)
     }
     thin = min(times, key=times.__getitem__)
-    limit = microseconds(usual, m, n, k, begins, n_multi)
+    crossing = _crossing(m if a_along else k), _crossing(n if b_along else k)
+    limit = microseconds(usual, m, n, k, begins, crossing, n_multi)
     return thin if _SURE * times[thin] < limit else None
 
 
@@ -70,27 +75,57 @@ def candidates(
     if not isinstance(first, Tile) or (m <= 64 and not a_along):
         return [first]
     rounded = tune.bucket(m)  # times are kept by that
-    every = _by_time(rounded, n, k, a_along, b_along, device)
-    others = [t for t in every if t.apart != every[0].apart][:1]  # which the model compares worst
-    near = dict.fromkeys([*every[: _NEAR - 1], *others, *every[_NEAR - 1 : _NEAR]])
+    every = by_time(rounded, n, k, a_along, b_along, device)
+    # Which the model compares worst: tiles alone or in clusters, segments apart or not.
+    others = [t for t in every if (t.together > 1) != (every[0].together > 1)][:1]
+    others += [t for t in every if t.apart != every[0].apart][:1]
+    near = dict.fromkeys([*every[:2], *others, *every[2:_NEAR]])
     return [first, *(t for t in list(near)[:_NEAR] if t is not first)]
 
 
 @cache
-def _by_time(
+def by_time(
     m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device
 ) -> tuple[Tile, ...]:
     """Tiles of warpgroups for aligned factors, the fastest first."""
     least, n_multi = (64 if a_along else 16), multiprocessors(device)
     fitting = [
         way
-        for tile in TILES
-        if tile.takes(a_along if tile.turned else b_along)
-        and (tile.columns if tile.turned else tile.rows) <= max(least, 2 * m)
+        for tile in (*TILES, *_fitted(m))
+        if tile.takes(a_along if tile.turned else b_along) and _across(tile) <= max(least, 2 * m)
         for way in _ways(tile, m, n, k)
     ]
-    aligned = (8, 8)
-    return tuple(sorted(fitting, key=lambda t: microseconds(t, m, n, k, aligned, n_multi)))
+    crossing = _crossing(m if a_along else k), _crossing(n if b_along else k)
+
+    def time(tile: Tile) -> float:
+        return microseconds(tile, m, n, k, (8, 8), crossing, n_multi)
+
+    return tuple(sorted(dict.fromkeys(fitting), key=time))
+
+
+def _across(tile: Tile) -> int:
+    """Return how many rows of the result a tile, or its cluster, takes."""
+    if tile.turned:
+        return tile.columns * tile.cluster[1]
+    return tile.rows * tile.cluster[0]
+
+
+@cache
+def _fitted(m: int) -> tuple[Tile, ...]:
+    """Turned tiles a whole number of which are hardly more than m rows."""
+    widths_of = {-(-m // (16 * parts)) * 16 for parts in range(1, _MOST_PARTS + 1)}
+    return tuple(
+        turned(groups, columns, blocks)
+        for columns in sorted(widths_of)
+        for groups in (1, 2, 3)
+        if columns in widths(groups)
+        for blocks in (1, 2, 4)
+    )
+
+
+def _crossing(length: int) -> bool:
+    """Whether rows of so many 16-bit numbers begin within pairs of sectors of L2."""
+    return length % 32 != 0
 
 
 def _ways(tile: Any, m: int, n: int, k: int) -> list[Any]:
@@ -102,63 +137,85 @@ def _ways(tile: Any, m: int, n: int, k: int) -> list[Any]:
     return [tile, apart(tile)]
 
 
-# Microseconds of a launch, a stage and a tile besides its stages, where a multiprocessor has as
-# many blocks as it can: fitted to 2400 times of 150 products on an H200.
+# Microseconds of 64 terms of the sum and of a tile besides them, of tiles of few columns where a
+# multiprocessor has as many blocks as it can.
 _PACES = {
-    "128x256": (1.31, 0.7033, 2.54),
-    "128x192": (1.48, 0.5068, 2.11),
-    "128x128": (2.03, 0.3421, 1.28),
-    "128x64": (1.84, 0.2465, 0.96),
-    "192x192": (0.59, 0.7857, 3.3),
-    "192x128": (1.32, 0.5289, 2.17),
-    "64x64": (2.33, 0.1512, 0.62),
-    "64x128": (2.31, 0.1902, 0.75),
-    "64x192": (2.37, 0.2479, 1.12),
-    "64x256": (1.69, 0.4602, 1.37),
-    "turned 64x16 deep": (1.86, 0.119, 0.72),
-    "turned 64x32 deep": (1.86, 0.139, 0.62),
-    "turned 64x64 deep": (2.25, 0.153, 0.57),
-    "turned 64x16": (1.91, 0.1917, 0.88),
-    "turned 64x16 in threes": (2.03, 0.276, 0.83),
-    "turned 64x32": (2.02, 0.2269, 0.69),
-    "turned 64x32 in threes": (1.31, 0.3437, 2.08),
-    "turned 64x64": (2.08, 0.3025, 0.77),
-    "turned 64x128": (2.1, 0.1958, 1.18),
-    "turned 64x192": (2.0, 0.3114, 1.37),
-    "turned 128x64": (2.28, 0.2312, 0.72),
-    "turned 128x128": (1.86, 0.3357, 1.59),
+    "turned 64x16 deep": (0.0581, 0.58),
+    "turned 64x16 long": (0.0642, 0.46),
+    "turned 64x16": (0.1439, 0.55),
+    "turned 64x16 in threes": (0.2873, 0.52),
+    "turned 64x32 deep": (0.0767, 0.38),
+    "turned 64x32": (0.1753, 0.53),
+    "turned 64x32 in threes": (0.2307, 1.48),
+    "turned 64x48": (0.2361, 0.51),
+    "turned 64x64": (0.2599, 0.59),
 }
-_FEWER = 0.66  # power of their number by which fewer blocks take less time
-_LOOSE, _LOOSE_TURNED = 0.92, 1.35  # microseconds of 64 columns of results that begin anywhere
-_L2, _MEMORY = 13.2e6, 3.74e6  # bytes a microsecond that tiles fetch; of each matrix once
-_SOFT = 5.0  # power by which the slowest of several limits counts most
-_JOIN, _JOINED = 2.25, 5.1e6  # microseconds of adding segments; bytes a microsecond
-_COPY, _COPIED = 3.5, 3.73e6  # microseconds of a launch that copies; bytes a microsecond
+# The same of other tiles, by the columns that warpgroups multiply and by the lines of both factors
+# that are fetched; a line that begins within a pair of sectors counts for more.
+_COLUMN, _LINE, _STAGE, _SHARPER = 0.00122, 0.00047, 0.0734, 6.4
+_CROSSED, _CROSSED_L2, _CROSSED_FEW = 1.24, 0.74, 0.30
+_END, _END_COLUMN, _END_TURNED = 0.27, 0.0021, 0.0037
+_START, _CLUSTER = 2.37, 0.38  # microseconds of a launch, and more of one in clusters
+_FEWER = 0.96  # power of their number by which fewer blocks take less time
+_LOOSE, _LOOSE_TURNED = 1.72, 1.46  # microseconds of 64 columns of results that begin anywhere
+_L2, _MEMORY = 16.5e6, 4.10e6  # bytes a microsecond that tiles fetch; of each matrix once
+_SOFT = 2.3  # power by which the slowest of several limits counts most
+_JOIN, _JOINED = 2.49, 8.5e6  # microseconds of adding segments; bytes a microsecond
+_COPY, _COPIED = 3.18, 4.65e6  # microseconds of a launch that copies; bytes a microsecond
 
 
 def microseconds(
-    tile: Tile, m: int, n: int, k: int, begins: tuple[int, int], n_multi: int
+    tile: Tile,
+    m: int,
+    n: int,
+    k: int,
+    begins: tuple[int, int],
+    crossing: tuple[bool, bool],
+    n_multi: int,
 ) -> float:
-    """Estimate the time of a product by warpgroups, with the copies that it needs."""
-    start, stage, end = _PACES[tile.name.removesuffix(" apart")]
+    """Estimate the time of a product by warpgroups, with the copies that it needs.
+
+    The constants are fitted to 2800 times of 200 random products on an H200.
+    """
     rows, columns = (n, m) if tile.turned else (m, n)
     count, steps = tile.count(rows, columns), -(-k // DEPTH)
+    fetched = min(tile.columns, columns) if tile.cluster[0] == 1 else tile.columns
+    lines = tile.rows / tile.cluster[1], fetched / tile.cluster[0]
+    more = crossing[::-1] if tile.turned else crossing
+    stage, end = _pace(tile, lines, more)
     work = count * -(-k // SEGMENT) if tile.apart else count
-    rounds, rest = divmod(work, n_multi * tile.blocks)
-    load = rounds + (-(-rest // n_multi) / tile.blocks) ** _FEWER
+    most = usable(tile, n_multi)
+    rounds, rest = divmod(work, most)
+    load = rounds + (-(-rest * tile.blocks // most) / tile.blocks) ** _FEWER
     if n % 8:
         across = tile.columns if tile.turned else min(tile.columns, -(-columns // 64) * 64)
         end += (_LOOSE_TURNED if tile.turned else _LOOSE) * across / 64
+    from_l2 = sum(x * (1 + _CROSSED_L2 * cross) for x, cross in zip(lines, more, strict=True))
     limits = (
         load * (min(steps, SEGMENT // DEPTH if tile.apart else steps) * stage + end),
-        2 * DEPTH * count * steps * (tile.rows + min(tile.columns, columns)) / _L2,
+        2 * DEPTH * count * steps * from_l2 / _L2,
         2 * (m * k + k * n + m * n) / _MEMORY,
     )
-    time: float = start + sum(x**_SOFT for x in limits) ** (1 / _SOFT)
+    time: float = _START + sum(x**_SOFT for x in limits) ** (1 / _SOFT)
+    time += _CLUSTER * (tile.together > 1)
     if tile.apart:
         time += _JOIN + 8 * work * tile.rows * tile.columns / _JOINED
     copied = 2 * k * sum(x for x, begin in zip((m, n), begins, strict=True) if begin < 8)
     return time + (_COPY + 2 * copied / _COPIED if copied else 0.0)
+
+
+def _pace(
+    tile: Tile, lines: tuple[float, float], crossing: tuple[bool, bool]
+) -> tuple[float, float]:
+    """Microseconds of 64 terms, and of a tile besides them."""
+    known = _PACES.get(tile.name.removesuffix(" apart"))
+    if known is not None:
+        return known[0] * (1 + _CROSSED_FEW * crossing[0]), known[1]
+    columns = tile.groups * tile.columns
+    fetched = sum(x * (1 + _CROSSED * cross) for x, cross in zip(lines, crossing, strict=True))
+    waiting = _LINE * fetched + _STAGE / tile.slabs
+    stage = ((_COLUMN * columns) ** _SHARPER + waiting**_SHARPER) ** (1 / _SHARPER)
+    return stage, _END + (_END_TURNED if tile.turned else _END_COLUMN) * columns
 
 
 def thin_microseconds(
@@ -204,16 +261,16 @@ _THIN_BLOCK = 0.65  # microseconds of each other block, besides its stages
 _THIN_START, _THIN_MEMORY = 2.66, 2.72e6  # microseconds of a launch; bytes a microsecond
 _THIN_JOIN = 0.42  # microseconds of adding segments
 _THIN_SOFT = 4.0  # power by which the slower of two limits counts more
-_SURE = 1.04  # what another tile has to take by the model, beside a thin one
+_SURE = 0.97  # what another tile has to take by the model, beside a thin one
 
 
 # What factors whose rows begin within sectors of L2 add to the time of a large product, as a part:
-# a alone, b alone, both. Measured on an H200 with 4096 x 4096 x 4096 and 1024 x 4096 x 8192.
+# a alone, b alone, both. Measured on an H200 with three products, by tiles in clusters.
 _CROSSING = {
     (False, False): 0.0,
-    (True, False): 0.02,
-    (False, True): 0.29,
-    (True, True): 0.57,
+    (True, False): 0.05,
+    (False, True): 0.08,
+    (True, True): 0.13,
 }
 _MUCH_WORK, _RATE = 3e9, 3.75e8  # multiply-adds, from which on it was seen; a microsecond
 _ALIGNED = 3.5e6  # bytes a microsecond of a copy of chunks of 16 bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -12,7 +13,8 @@ from rpukit.errors import ParameterError
 DEPTH = 64  # of a stage
 SEGMENT = 4096  # terms after which a chain is restarted
 _WORK = 40  # registers of a thread besides accumulators and sums
-EARLY_STAGES = 12  # from which on a turned tile's launch begins early
+EARLY_STAGES = 12  # slabs, from which on a turned tile's launch begins early
+_CLUSTERED = 0.91  # of an H200's multiprocessors, which clusters of 4 blocks can fill
 GROUP = 8  # lines of tiles that advance along i together, so that neighbours share data in L2
 
 
@@ -31,6 +33,8 @@ class Tile:
     turned: bool = False
     blocks: int = 1  # a multiprocessor
     apart: bool = False  # a block makes one segment of a sum at a time
+    cluster: tuple[int, int] = (1, 1)  # blocks with neighbouring rows and columns, which share
+    slabs: int = 1  # 64 terms each, of a stage
 
     @property
     def rows(self) -> int:
@@ -53,7 +57,7 @@ class Tile:
         """Bytes of shared memory; ``wide``: float32 results, which bypass it if turned."""
         boxes = 8192 * (1 if self.groups == 3 else 2)
         staging = self.groups * (boxes if not self.turned else 0 if wide else self.columns * 128)
-        stage = (self.rows + self.columns) * 2 * DEPTH
+        stage = (self.rows + self.columns) * 2 * DEPTH * self.slabs
         return 1024 + self.stages * stage + staging + 16 * self.stages + 16
 
     @property
@@ -79,7 +83,22 @@ class Tile:
             "ST": self.stages,
             "BLOCKS": self.blocks,
             "OUT_T": int(self.turned),
+            **({"SLABS": self.slabs} if self.slabs > 1 else {}),
+            **({"CLUSTER": self.together, "CI": self.cluster[0]} if self.together > 1 else {}),
         }
+
+    def segment_macros(self, several: int, segment: int = SEGMENT) -> dict[str, int]:
+        """Return the macros for sums of segments; ``several``: PARTS of det_gemm_tensor.cu."""
+        if not several:
+            return {"PARTS": 0}
+        held, staged = self.held
+        sums = {"HELD": held, "STAGED": staged} if several == 1 else {}
+        return {"PARTS": several, "SEGMENT": segment, **sums}
+
+    @property
+    def together(self) -> int:
+        """Blocks of a cluster, each of which fetches a part of what several of them need."""
+        return self.cluster[0] * self.cluster[1]
 
     def takes(self, along_columns: bool) -> bool:
         """Whether the factor of the tensor core's columns may have them along its lines."""
@@ -87,7 +106,8 @@ class Tile:
 
     def count(self, n_rows: int, n_columns: int) -> int:
         """Number of tiles of a product, given its rows and columns on the tensor core."""
-        return -(-n_rows // self.rows) * -(-n_columns // self.columns)
+        rows, columns = self.cluster[0] * self.rows, self.cluster[1] * self.columns
+        return -(-n_rows // rows) * -(-n_columns // columns) * self.together
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,29 +159,77 @@ class WarpTile:
         return -(-n_rows // self.rows) * -(-n_columns // self.columns)
 
 
-TILES = (
+@cache
+def turned(groups: int, columns: int, blocks: int = 1) -> Tile:
+    """Return the turned tile of 64 `groups` rows and as many stages as there is room for.
+
+    Blocks of ``blocks`` neighbouring parts of the rows run as a cluster and share the columns.
+    """
+    few = groups == 1 and columns <= _FEW
+    slabs = 2 if groups == 1 and columns <= _SLABS else 1
+    line = 2 * DEPTH * slabs
+    room = SHARED - _OTHER - groups * columns * 128
+    stages = min(20 // slabs, room // ((64 * groups + columns) * line))
+    name = f"turned {64 * groups}x{columns}" + " deep" * few
+    tile = Tile(name, groups, columns, stages, turned=True, slabs=slabs)
+    return clustered(tile, (blocks, 1)) if blocks > 1 else tile
+
+
+def clustered(tile: Tile, cluster: tuple[int, int]) -> Tile:
+    """Return the tile whose blocks run in clusters of so many along rows and columns."""
+    name = f"{tile.name} cluster {cluster[0]}x{cluster[1]}"
+    return replace(tile, name=name, cluster=cluster)
+
+
+def lone(tile: Tile | WarpTile) -> Tile | WarpTile:
+    """Return the tile without a cluster, which takes no sums to go on from."""
+    return named(tile.name.split(" cluster")[0]) if isinstance(tile, Tile) else tile
+
+
+SHARED = 226 * 1024  # bytes that a block may have
+_OTHER = 1536  # bytes besides stages and results
+_FEW, _SLABS = 64, 80  # columns up to which tiles of several blocks exist, and stages are longer
+
+_USUAL = (
     Tile("128x256", 2, 256, 4),
     Tile("128x192", 2, 192, 4),
     Tile("128x128", 2, 128, 6),
     Tile("128x64", 2, 64, 8),
     Tile("192x192", 3, 192, 4),
     Tile("192x128", 3, 128, 5),
-    Tile("64x64", 1, 64, 12),
+    Tile("64x64", 1, 64, 6, slabs=2),
     Tile("64x128", 1, 128, 8),
     Tile("64x192", 1, 192, 6),
     Tile("64x256", 1, 256, 4),
-    Tile("turned 64x16 deep", 1, 16, 20, turned=True),
-    Tile("turned 64x32 deep", 1, 32, 16, turned=True),
-    Tile("turned 64x64 deep", 1, 64, 12, turned=True),
-    Tile("turned 64x16", 1, 16, 10, turned=True, blocks=2),
+    Tile("turned 64x16 deep", 1, 16, 5, turned=True, slabs=4),
+    Tile("turned 64x16 long", 1, 16, 10, turned=True, slabs=2),
+    Tile("turned 64x16", 1, 16, 5, turned=True, blocks=2, slabs=2),
     Tile("turned 64x16 in threes", 1, 16, 6, turned=True, blocks=3),
-    Tile("turned 64x32", 1, 32, 8, turned=True, blocks=2),
+    Tile("turned 64x32 deep", 1, 32, 8, turned=True, slabs=2),
+    Tile("turned 64x32", 1, 32, 4, turned=True, blocks=2, slabs=2),
     Tile("turned 64x32 in threes", 1, 32, 6, turned=True, blocks=3),
-    Tile("turned 64x64", 1, 64, 6, turned=True, blocks=2),
-    Tile("turned 64x128", 1, 128, 8, turned=True),
-    Tile("turned 64x192", 1, 192, 5, turned=True),
-    Tile("turned 128x64", 2, 64, 8, turned=True),
-    Tile("turned 128x128", 2, 128, 6, turned=True),
+    Tile("turned 64x48", 1, 48, 3, turned=True, blocks=2, slabs=2),
+    Tile("turned 64x64", 1, 64, 3, turned=True, blocks=2, slabs=2),
+    turned(1, 64),
+    turned(1, 128),
+    turned(1, 192),
+    turned(2, 64),
+    turned(2, 128),
+)
+_CLUSTERS = {
+    "128x256": ((2, 1), (1, 2)),
+    "128x192": ((2, 1), (1, 2)),
+    "128x128": ((2, 1),),
+    "192x192": ((1, 2),),
+    "192x128": ((1, 2),),
+    "64x128": ((4, 1),),
+    "64x192": ((4, 1),),
+    "turned 64x64 deep": ((2, 2),),
+    "turned 128x64": ((2, 2),),
+}
+TILES = (
+    *_USUAL,
+    *(clustered(tile, way) for tile in _USUAL for way in _CLUSTERS.get(tile.name, ())),
 )
 WARP_TILES = (
     WarpTile("warps 128x128", 128, 128, (2, 4), 3),
@@ -209,13 +277,43 @@ def has_warpgroups(device: Device) -> bool:
 
 
 def named(name: str) -> Tile | WarpTile:
-    """Return the tile of a name; "... apart": with a block for each segment."""
+    """Return the tile of a name; "... apart": with a block for each segment.
+
+    Turned tiles may have any multiple of 16 columns from 48 on: "turned 128x144 cluster 2x1".
+    """
     base = name.removesuffix(" apart")
-    if base not in BY_NAME:
+    tile = BY_NAME.get(base) or _wide(base)
+    if tile is None:
         raise ParameterError(f"tile: got {name!r}, need one of {', '.join(BY_NAME)}")
-    return BY_NAME[base] if base == name else apart(BY_NAME[base])
+    return tile if base == name else apart(tile)
+
+
+def _wide(name: str) -> Tile | None:
+    """Return the tile of `turned` with that name, if there is one."""
+    found = re.fullmatch(r"turned (\d+)x(\d+)(?: deep)?(?: cluster ([24])x1)?", name)
+    if found is None:
+        return None
+    rows, columns, blocks = (int(x or 1) for x in found.groups())
+    if rows not in (64, 128, 192) or columns not in widths(rows // 64):
+        return None
+    tile = turned(rows // 64, columns, blocks)
+    return tile if tile.name == name else None
+
+
+@cache
+def widths(groups: int) -> range:
+    """Numbers of columns that turned tiles of so many warpgroups may have."""
+    return range(48, (192 if groups == 3 else 256) + 1, 16)
+
+
+def usable(tile: Tile, n_multi: int) -> int:
+    """Blocks that a GPU of so many multiprocessors runs at a time."""
+    most = n_multi * tile.blocks
+    if tile.together > 2:  # not every multiprocessor has a place in a larger cluster
+        most = int(_CLUSTERED * most)
+    return max(1, most // tile.together) * tile.together
 
 
 def grid(tile: Tile, n_tile: int, device: Device) -> int:
     """Number of blocks of a launch of warpgroups."""
-    return min(n_tile, multiprocessors(device) * tile.blocks)
+    return min(n_tile, usable(tile, multiprocessors(device)))

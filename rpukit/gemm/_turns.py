@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,6 +52,17 @@ def memory(
     """Numbers of `zeros` and results of `room` for one launch; None for those it does not need."""
     turns = zeros(n_turn, device) if n_turn else None
     return turns, room(n_sum, np.dtype(dtype), device) if n_sum else None
+
+
+class Parts(NamedTuple):
+    """Sizes of the memory that holds the results of segments until they are added."""
+
+    turns: int = 0  # numbers by which blocks know which of them is the last
+    room: int = 0  # float32 numbers
+
+    def memory(self, out: Array) -> tuple[Array | None, Array | None]:
+        """Take it, on the device of `out`."""
+        return memory(self.turns, self.room, np.float32, _device.device_of(out))
 
 
 def room(count: int, dtype: np.dtype[Any], device: Device) -> Array:

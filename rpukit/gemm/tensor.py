@@ -12,14 +12,23 @@ import numpy as np
 
 from rpukit import _device
 from rpukit._kernels import Kernel, Variant, tune
-from rpukit._kernels.launch import Launched, recording
+from rpukit._kernels.launch import recording
 from rpukit._kernels.replay import Replay, keep_for_graph
 from rpukit._kernels.tensor_map import tensor_map
 from rpukit._workers import run_rows, work_grain
 from rpukit.errors import ParameterError
 from rpukit.gemm import _turns
 from rpukit.gemm._choice import candidates, copied, pick, pick_thin
-from rpukit.gemm._tiles import EARLY_STAGES, GROUP, SEGMENT, TILES, Tile, WarpTile, grid
+from rpukit.gemm._tiles import (
+    DEPTH,
+    GROUP,
+    SEGMENT,
+    TILES,
+    Tile,
+    WarpTile,
+    grid,
+    lone,
+)
 from rpukit.gemm.formats import bits
 from rpukit.gemm.lines import (
     Factor,
@@ -132,7 +141,7 @@ def choose(
         return TILES[0]  # the mirror does not use tiles
     shape = (p.lines, q.lines, part[1] - part[0], bool(p.along), bool(q.along))
     if not alone:
-        return pick(*shape, device)
+        return lone(pick(*shape, device))
 
     def make_trial() -> tune.Trial:
         ready: dict[Tile, Callable[[], None]] = {}  # of single warps there is one, and no trial
@@ -178,17 +187,6 @@ def det_gemm_tensor(
     prepare(p, q, out, part, tile, *given).run(out, partial, total)
 
 
-class Parts(NamedTuple):
-    """Sizes of the memory that holds the results of segments until they are added."""
-
-    turns: int = 0  # numbers by which blocks know which of them is the last
-    room: int = 0  # float32 numbers
-
-    def memory(self, out: Array) -> tuple[Array | None, Array | None]:
-        """Take it, on the device of `out`."""
-        return _turns.memory(self.turns, self.room, np.float32, _device.device_of(out))
-
-
 class Plan(NamedTuple):
     """Launch of det_gemm_tensor without its results; it may be kept, since it holds no memory."""
 
@@ -198,7 +196,7 @@ class Plan(NamedTuple):
     arguments: tuple[Any, ...]  # up to the factors' tensor maps
     columns: int  # of a result, if the copy engine takes it; else 0
     shared: int
-    parts: Parts
+    parts: _turns.Parts
 
     def run(self, out: Array, partial: Array | None = None, total: Array | None = None) -> None:
         """Launch into ``out``, float32 or uint16, with the layout of `aligned`."""
@@ -238,7 +236,7 @@ def prepare(
         **tile.macros,
         **_macros(p, q, wide, going, adding),
         "LOOSE": int(loose),
-        **segment_macros(tile, several),
+        **tile.segment_macros(several, SEGMENT),
     }
     return Plan(
         _HOPPER.variant(macros),
@@ -250,43 +248,31 @@ def prepare(
             np.int32(part[1] - part[0]),
             np.int32(part[0]),
             np.int32(out.shape[1]),
-            np.int32(GROUP),
-            tensor_map(p.words, 64 if p.along else tile.rows, wide=not tile.streams),
-            tensor_map(
-                q.words, 64 if q.along else min(tile.columns, q.lines), wide=not tile.streams
-            ),
+            np.int32(GROUP // tile.cluster[0]),
+            *_maps(p, q, tile),
         ),
         0 if tile.turned or loose else columns,
         tile.shared(wide),
-        Parts(count * tile.groups if several == 2 else 0, kept),
+        _turns.Parts(count * tile.groups if several == 2 else 0, kept),
     )
 
 
-def segment_macros(tile: Tile, several: int) -> dict[str, int]:
-    """Return the macros of det_gemm_tensor for sums of segments; ``several``: its PARTS."""
-    if not several:
-        return {"PARTS": 0}
-    held, staged = tile.held
-    return {
-        "PARTS": several,
-        "SEGMENT": SEGMENT,
-        **({"HELD": held, "STAGED": staged} if several == 1 else {}),
-    }
-
-
-def begins_early(one: Launched) -> bool:
-    """Whether a replayed launch may begin while the launch before it ends.
-
-    It saves a microsecond where blocks are few and have a multiprocessor each, or share it.
-    Elsewhere the blocks of the next launch take the first places that become free, and crowd
-    there.
-    """
-    macros = one.variant.macros
-    if one.variant.entry == _WARPS.name:
-        return int(macros.get("COPIERS", 0)) > 0
-    if one.variant.entry != _HOPPER.name or int(macros.get("OUT_T", 0)) == 0:
-        return False
-    return int(macros.get("ST", 0)) >= EARLY_STAGES
+def _maps(p: Factor, q: Factor, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
+    """Tensor maps of the boxes that a block copies; those of a cluster copy parts of a stage."""
+    i, j = tile.cluster
+    columns = tile.columns // i if i > 1 else min(tile.columns, q.lines)
+    return (
+        tensor_map(
+            p.words,
+            (DEPTH if p.along else tile.rows) // j,
+            wide=not tile.streams and not crosses(p),
+        ),
+        tensor_map(
+            q.words,
+            DEPTH // i if q.along else columns,
+            wide=not tile.streams and not crosses(q),
+        ),
+    )
 
 
 def det_gemm_mma(
@@ -311,7 +297,7 @@ def det_gemm_mma(
     apart = tile.apart and n_segment > 1
     n_block = count * (n_segment if apart else 1)
     warps = tile.warps[0] * tile.warps[1]
-    parts = Parts(*(count * warps, n_block * tile.rows * tile.columns) if apart else ())
+    parts = _turns.Parts(*(count * warps, n_block * tile.rows * tile.columns) if apart else ())
     _WARPS.launch(
         (n_block,),
         (tile.threads,),

@@ -35,12 +35,12 @@ def test_rows_that_begin_within_sectors():
 
 
 def test_copies_of_large_factors_pay():
-    both, many = (True, True), (4096, 4096, 4096)
-    assert _choice.copied(*many, both, _device.CPU) == (False, True)
-    assert _choice.copied(*many, (True, False), _device.CPU) == (False, False)
+    both, many = (True, True), (16384, 16384, 16384)
+    assert _choice.copied(*many, both, _device.CPU) == (True, True)
+    assert _choice.copied(*many, (True, False), _device.CPU) == (True, False)
     assert _choice.copied(*many, (False, False), _device.CPU) == (False, False)
-    assert _choice.copied(442, 11728, 1064, both, _device.CPU) == (True, False)
-    assert _choice.copied(300, 300, 4096, both, _device.CPU) == (False, False)
+    assert _choice.copied(4096, 4096, 4096, both, _device.CPU) == (False, False)
+    assert _choice.copied(442, 11728, 16384, both, _device.CPU) == (True, False)
 
 
 @pytest.mark.parametrize("k", [75, 16500])

@@ -156,11 +156,11 @@ WITH_SEGMENTS = [*_tiles.TILES, *(_tiles.apart(t) for t in _tiles.TILES), "warps
 @pytest.mark.parametrize("tile", WITH_SEGMENTS, ids=lambda tile: getattr(tile, "name", tile))
 def test_every_tile_sums_segments(tile, monkeypatch):
     """One after another, or by blocks of their own, with sums where there is room for them."""
-    monkeypatch.setattr(tensor, "SEGMENT", 128)
+    monkeypatch.setattr(tensor, "SEGMENT", 256)
     tile = _tiles.named(getattr(tile, "name", tile))
-    expected = sums_of_segments(None, 456, _device.CPU)
+    expected = sums_of_segments(None, 584, _device.CPU)
     with on_cpu(7):
-        got = sums_of_segments(tile, 456, _device.CPU)
+        got = sums_of_segments(tile, 584, _device.CPU)
     for x, y in zip(got, expected, strict=True):
         assert_same_bits(x, y)
 

@@ -206,7 +206,7 @@ Fault launch(dim3 grid, dim3 block, unsigned shared, unsigned order, void (*body
     launch.grid = grid;
     launch.block = block;
     launch.together = together;
-    launch.bytes = together > 1 ? (shared + 127) / 128 * 128 : shared;
+    launch.bytes = together > 1 ? (shared + 1023) / 1024 * 1024 : shared;
     unsigned n = block.x * block.y * block.z, across = grid.x / together;
     if (grid.x % together) std::abort();
     launch.fibers.resize(n * together);

@@ -178,6 +178,13 @@ RINGS = (  # tile, rows, columns, terms, whether sums lie along the rows of both
     ("64x256", 193, 250, 5 * 64, (1, 0), np.uint16, 256),
     ("128x64", 200, 124, 9 * 64, (0, 0), np.float32, 125),
     ("turned 64x16", 40, 100, 128, (1, 1), np.uint16, 101),
+    ("turned 64x16 long", 20, 200, 14 * 64, (0, 1), np.uint16, 200),
+    ("turned 192x48", 40, 200, 7 * 64, (1, 1), np.float32, 200),
+    ("128x128 cluster 2x1", 258, 130, 7 * 64, (1, 1), np.uint16, 136),
+    ("128x192 cluster 1x2", 130, 390, 5 * 64, (0, 0), np.float32, 392),
+    ("64x192 cluster 4x1", 300, 200, 7 * 64, (1, 0), np.uint16, 203),
+    ("turned 64x64 deep cluster 2x2", 130, 136, 13 * 64, (0, 1), np.uint16, 136),
+    ("turned 128x80 cluster 4x1", 82, 600, 8 * 64, (1, 0), np.uint16, 600),
     ("turned 128x64", 40, 386, 9 * 64, (0, 1), np.uint16, 392),
 )
 
@@ -200,7 +207,9 @@ def ring(tile, m, n, k, sums, kind, width):
 SHORT = (  # tile, rows, columns, segments, terms of a segment
     ("64x256", 193, 248, 3, 64),  # blocks with several tiles
     ("128x64 apart", 128, 64, 2, 128),  # whole tiles
-    ("turned 64x16 apart", 16, 64, 7, 64),
+    ("turned 64x16 apart", 16, 64, 7, 128),
+    ("64x128 cluster 4x1", 200, 128, 3, 128),
+    ("turned 64x64 deep cluster 2x2 apart", 130, 136, 3, 128),
     ("thin 32x16/4 apart", 16, 32, 6, 1024),
 )
 

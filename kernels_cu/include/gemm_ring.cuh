@@ -1,0 +1,23 @@
+// Sizes of a block of det_gemm_tensor.cu: its tile, the ring of stages and the memory of sums. Uses its macros.
+#pragma once
+#define CJ (CLUSTER / CI)
+#define BK (64 * SLABS)
+#define SENDERS 2  // warps that fetch
+#define BM (64 * NC)
+#define N_THREAD (128 * (NC + 1))
+#define P_BYTES (BM * 2 * BK)
+#define Q_BYTES (BN * 2 * BK)
+#define WIDE (sizeof(RESULT) == 4)
+#define BUFFERS (NC == 3 ? 1 : 2)  // boxes of a warpgroup that are being stored at a time
+#define STAGING (!OUT_T ? NC * BUFFERS * 8192 : WIDE ? 0 : NC * BN * 128)  // results being stored
+#define EACH (1 + BN / 64 / NC)                    // boxes of sums of a warpgroup in a stage
+#define LAG (BN <= 64 && SLABS == 1 ? 2 : 1)  // stages that are being multiplied besides the newest
+#define N_SUMS ((BN / 32 + EACH - 1) / EACH)        // stages of a tile's sums
+#define N_FROM (FROM && !OUT_T ? N_SUMS : 0)
+#define N_ADD (ADD && !OUT_T ? N_SUMS : 0)
+#define LEFT (BN / 2 - HELD - STAGED)  // sums of segments of a thread that wait in `room`
+#define PER (SEGMENT / BK)  // stages of a segment
+static_assert(!PARTS || (!FROM && !ADD && SEGMENT % BK == 0), "sums of segments begin with nothing and are added to nothing");
+static_assert(CLUSTER == 1 || (!FROM && !ADD && CLUSTER % CI == 0), "a cluster fetches no sums");
+static_assert(OUT_T || BN % 64 == 0, "boxes of results");
+static_assert(LEFT >= 0 && STAGED <= (OUT_T ? 0 : BUFFERS * 16), "places for sums");
