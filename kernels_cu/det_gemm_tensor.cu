@@ -11,20 +11,18 @@
 // and its line of q alone, whatever tile, role or launch. With PARTS the chain restarts at every multiple of
 // SEGMENT, and the results of segments are added left to right; else the sum lies in one segment.
 //
-// Persistent blocks of one copying and NC multiplying warpgroups: two warps of the first fill a ring of ST
-// stages (64 SLABS of the sum) by the copy engine, each of the others owns a 64 x BN part of the tile. CLUSTER blocks
-// with neighbouring tiles, CI of them along i, each copy a part of what several of them need, for all of them. Tiles in
-// groups of `group` along i, so that neighbours share what is in L2. What a tile begins with comes through the
-// ring before its stages, what it is added to after them, while the tile before is still on its way out; with
-// OUT_T, straight from global memory. Results of segments wait in `room`: with PARTS 1 those so far, of each warpgroup;
-// with PARTS 2, where a block makes one segment of a tile at a time, all of them, until a warpgroup that ends the last one
-// adds them.
+// Persistent blocks of one copying and NC multiplying warpgroups: two warps of the first fill a ring of ST stages (64 SLABS of the sum) by
+// the copy engine, each of the others owns a 64 x BN part of the tile. CLUSTER blocks with neighbouring tiles, CI of them along i, each
+// copy a part of what several of them need, for all of them. Tiles in groups of `group` along i, so that neighbours share what is in L2.
+// What a tile begins with comes through the ring before its stages, what it is added to after them, while the tile before is still on its
+// way out; with OUT_T, straight from global memory. Results of segments wait in `room`: with PARTS 1 those so far, of each warpgroup; with
+// PARTS 2, where a block makes one segment of a tile at a time, all of them, until a warpgroup that ends the last one adds them.
 //
-// Macros: NC (1, 2, 3), BN (16 to 256; a multiple of 16, or without OUT_T of 64), ST, SLABS (1, 2, 4), CLUSTER (1, 2, 4), CI (divides it), P_MN, Q_MN (needs BN % 64 == 0), OUT_T, RESULT, FROM, ADD, HALF,
-//         BLOCKS (a multiprocessor), LOOSE (lines of o may begin anywhere), PARTS (1, 2: sums of several segments, see
-//         above; no FROM, no ADD), SEGMENT (terms; a multiple of 64), HELD, STAGED (with PARTS 1: how many of a thread's BN / 2
-//         sums are in registers and, of those that results are stored from, in shared memory). `turns`: with PARTS 2, 0 for each warpgroup of a tile,
-//         before and after.
+// Macros: NC (1, 2, 3), BN (16 to 256; a multiple of 16, or without OUT_T of 64), ST, SLABS (1, 2, 4), P_MN, Q_MN (needs BN % 64 == 0),
+//         OUT_T, RESULT, FROM, ADD, HALF, BLOCKS (a multiprocessor), LOOSE (lines of o may begin anywhere), CLUSTER (1, 2, 4; no FROM, no
+//         ADD), CI (divides it), PARTS (1, 2: sums of several segments, see above; no FROM, no ADD), SEGMENT (terms; a multiple of a
+//         stage), HELD, STAGED (with PARTS 1: how many of a thread's BN / 2 sums are in registers and, of those that results are stored
+//         from, in shared memory). `turns`: with PARTS 2, 0 for each warpgroup of a tile, before and after.
 // Alignment: addresses 16 bytes, lines of p, q, o 16 bytes; o with LOOSE: those of its type.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_tensor
 // op: rpukit.gemm.tensor.det_gemm_tensor
