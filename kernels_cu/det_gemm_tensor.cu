@@ -29,13 +29,9 @@
 // bits: arch-exact
 // arch: sm_90a
 // check: Q_MN=1
-// check: P_MN=1 Q_MN=1 RESULT=float
 // check: P_MN=1 Q_MN=1 RESULT=float FROM=1
 // check: P_MN=1 Q_MN=1 FROM=1 ADD=1
 // check: BN=128 ST=6 ADD=1 HALF=1
-// check: NC=1 BN=16 ST=10 OUT_T=1 P_MN=1 BLOCKS=2
-// check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2
-// check: NC=1 BN=64 ST=12
 // check: NC=3 BN=192 ST=4 Q_MN=1
 // check: LOOSE=1
 // check: RESULT=float LOOSE=1
