@@ -55,6 +55,7 @@
 // source: docs/semantics.md, section 6.
 #include "rk_chain.cuh"
 #include "rk_dmma.cuh"
+#include "rk_early.cuh"
 
 #ifndef REAL
 #define REAL float
@@ -113,6 +114,9 @@
 #ifndef ROOM
 #define ROOM 0
 #endif
+#ifndef EARLY
+#define EARLY 1
+#endif
 #ifndef TURNS
 #define TURNS 0
 #endif
@@ -161,6 +165,10 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
     int row0 = (first_m + rest % lines) * TILE_M, col0 = rest / lines * TILE_N;
     Results to{c, m, n, row0, col0};
     Sharing share(n_segment, TURNS ? block / (tiles_m * tiles_n) : block % CLUSTER, tile, turns, segments);
+    rk_wait_for_earlier();
+#if EARLY
+    rk_let_later_begin();
+#endif
     REAL *room = (REAL *)raw + (ROOM ? ST * STAGE : 0);
     REAL acc[RM][RN];
 #pragma unroll
@@ -222,22 +230,12 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
         };
         if (copies) multiply<true>(acc, ahead, lane_a(as, tm), lane_b(bs, tn), ca, cb, next);
         else if (left >= TILE_K) multiply<false>(acc, ahead, lane_a(as, tm), lane_b(bs, tn), ca, cb, next);
+        else multiply_end(acc, ahead, lane_a(as, tm), lane_b(bs, tn), left);
 #else
-        if (copies) multiply<true>(acc, as, bs, tm, tn, ca, cb);
-        else if (left >= TILE_K) multiply<false>(acc, as, bs, tm, tn, ca, cb);
+        if (copies) multiply<true>(acc, lane_a(as, tm), lane_b(bs, tn), ca, cb);
+        else if (left >= TILE_K) multiply<false>(acc, lane_a(as, tm), lane_b(bs, tn), ca, cb);
+        else multiply_end(acc, lane_a(as, tm), lane_b(bs, tn), left);
 #endif
-        else {  // the end of the sum: adding a zero would turn -0 into +0
-#pragma unroll 1
-            for (int p = 0; p < left; ++p) {
-                REAL ar[RM], br[RN];
-#pragma unroll
-                for (int r = 0; r < RM; ++r) ar[r] = element_a(as, row_of(r, tm), p);
-#pragma unroll
-                for (int r = 0; r < RN; ++r) br[r] = element_b(bs, column_of(r, tn), p);
-#pragma unroll
-                for (int x = 0; x < RM * RN; ++x) acc[x / RN][x % RN] = fma_rn(ar[x / RN], br[x % RN], acc[x / RN][x % RN]);
-            }
-        }
         if (!PIPED) rk_copies_end();
         if (ends_segment(at, segment, k)) add_made(acc, room, to, at, round++, n_segment, segment, k, share);
         at = next_stage(at, segment, share);

@@ -3,7 +3,9 @@
 
 // What DEPTH steps need is read while those before are multiplied; of the next stage, too, once that is there.
 // A lane has steps lane % 4, 4 + lane % 4, ... of them.
+#ifndef DEPTH
 #define DEPTH (RM * RN < 16 && TILE_K % 32 == 0 ? 16 : 8)
+#endif
 static_assert(TILE_K % (2 * DEPTH) == 0, "macros");
 __device__ __forceinline__ const double *lane_a(const double *as, int tm) { return as + (ACROSS_A ? threadIdx.x % 4 * ROW_A + tm : tm * ROW_A + threadIdx.x % 4); }
 __device__ __forceinline__ const double *lane_b(const double *bs, int tn) {
@@ -22,6 +24,13 @@ struct Ahead {
         for (int x = 0; x < RN / 2 * (DEPTH / 4); ++x) b[to][x / (DEPTH / 4)][x % (DEPTH / 4)] = element_b(bs, x / (DEPTH / 4) * 8, p + x % (DEPTH / 4) * 4);
     }
 };
+// Product number x of a warp's.
+__device__ __forceinline__ void multiply_pair(double (&acc)[RM][RN], const Ahead &v, int from, int x) {
+    int i = x / (RN / 2) * 2, j = x % (RN / 2) * 2;
+    double c[4] = {acc[i][j], acc[i][j + 1], acc[i + 1][j], acc[i + 1][j + 1]};
+    rk_dmma(c, v.a[from][i / 2], v.b[from][j / 2]);
+    acc[i][j] = c[0], acc[i][j + 1] = c[1], acc[i + 1][j] = c[2], acc[i + 1][j + 1] = c[3];
+}
 template <bool COPY, class Later>
 __device__ __forceinline__ void multiply(double (&acc)[RM][RN], Ahead &v, const double *as, const double *bs, CopiesA &ca, CopiesB &cb, Later later) {
     constexpr int parts = TILE_K / UNIT, pairs = RM * RN / 4, grains = TILE_K / DEPTH, each = (parts + grains - 2) / (grains - 1);
@@ -32,13 +41,23 @@ __device__ __forceinline__ void multiply(double (&acc)[RM][RN], Ahead &v, const 
         else later();
 #pragma unroll
         for (int x = 0; x < pairs; ++x) {
-            int i = x / (RN / 2) * 2, j = x % (RN / 2) * 2;
 #pragma unroll
             for (int u = 0; COPY && u < each; ++u)
                 if (min(u * pairs / each + 1, pairs - 1) == x && p / DEPTH * each + u < parts) ca.part(p / DEPTH * each + u), cb.part(p / DEPTH * each + u);
-            double c[4] = {acc[i][j], acc[i][j + 1], acc[i + 1][j], acc[i + 1][j + 1]};
-            rk_dmma(c, v.a[now][i / 2], v.b[now][j / 2]);
-            acc[i][j] = c[0], acc[i][j + 1] = c[1], acc[i + 1][j] = c[2], acc[i + 1][j + 1] = c[3];
+            multiply_pair(acc, v, now, x);
         }
+    }
+}
+// The end of the sum: `left` steps of a stage. Beyond them b is 0 in shared memory; with a -0 there fma(a, b, c) is c: with 0 it
+// would turn -0 into +0.
+__device__ __forceinline__ void multiply_end(double (&acc)[RM][RN], Ahead &v, const double *as, const double *bs, int left) {
+#pragma unroll 1
+    for (int p = 0; p < left; p += DEPTH) {
+        v.read(0, as, bs, p);
+#pragma unroll
+        for (int x = 0; x < RM / 2 * (DEPTH / 2); ++x)
+            if (p + (int)threadIdx.x % 4 + x % (DEPTH / 2) / 2 * 4 >= left) v.a[0][x / (DEPTH / 2)][x % (DEPTH / 2)] = -0.0;
+#pragma unroll
+        for (int x = 0; x < RM * RN / 4; ++x) multiply_pair(acc, v, 0, x);
     }
 }

@@ -35,6 +35,7 @@ struct Sharing {
     // Number of this block. With TURNS 1 blocks are numbered as they begin, so that those which a block waits for have begun.
     static __device__ __forceinline__ int begin(void *room, u32 *turns) {
         if (TURNS != 1) return blockIdx.x;
+        rk_wait_for_earlier();
         u32 *number = (u32 *)room;
         if (threadIdx.x == 0) {
             *number = atomicAdd(turns, 1u);
