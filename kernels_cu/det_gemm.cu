@@ -45,7 +45,7 @@
 // check: TILE_M=64 VEC_A=4 VEC_B=4 VEC_C=4 TURN=1 TRANS_B=1 ROOM=1 ST=3
 // check: TILE_N=64 VEC_A=4 TURN=1 ROOM=1 CLUSTER=2 ST=3
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1 ROOM=1 CLUSTER=4
-// check: REAL=double TILE_M=128 TILE_N=128 TILE_K=32 RM=8 RN=8 ST=3 VEC_A=2 VEC_B=2 VEC_C=2 DMMA=1 TURNS=1 TRANS_B=1
+// check: REAL=double TILE_M=96 TILE_N=128 TILE_K=32 RM=6 RN=8 ST=3 VEC_A=2 VEC_B=2 VEC_C=2 DMMA=1 TURNS=1 TRANS_B=1
 // check: TILE_M=96 TILE_N=64 RM=12 RN=4 TURN=1 TURNS=1 TRANS_B=1
 // check: TILE_M=64 TILE_N=64 TILE_K=32 RN=4 ST=3 VEC_A=4 VEC_B=4 TURN=1 TURNS=2
 // check: REAL=double TILE_M=80 TILE_N=64 RM=10 RN=4 VEC_A=2 VEC_B=2 DMMA=1 TURNS=1
@@ -114,9 +114,6 @@
 #ifndef ROOM
 #define ROOM 0
 #endif
-#ifndef EARLY
-#define EARLY 1
-#endif
 #ifndef TURNS
 #define TURNS 0
 #endif
@@ -166,9 +163,7 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
     Results to{c, m, n, row0, col0};
     Sharing share(n_segment, TURNS ? block / (tiles_m * tiles_n) : block % CLUSTER, tile, turns, segments);
     rk_wait_for_earlier();
-#if EARLY
     rk_let_later_begin();
-#endif
     REAL *room = (REAL *)raw + (ROOM ? ST * STAGE : 0);
     REAL acc[RM][RN];
 #pragma unroll
@@ -203,13 +198,11 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
     for (int s = 0; s < ST - 1; ++s, asked = next_stage(asked, segment, share), rk_copies_end()) ask(s);
 #if PIPED
     Ahead ahead;
-    auto read_ahead = [&](int step) {  // the first operands of the stage, once it has arrived
-        rk_copies_left<ST - 2>();
-        __syncthreads();
-        const REAL *as = lane_a(tiles + step % ST * STAGE, tm), *bs = lane_b(tiles + step % ST * STAGE + SIZE(TRANS_A, TILE_M), tn);
-        ahead.read(0, as, bs, 0);
-    };
-    read_ahead(0);
+    auto stage_a = [&](int step) { return lane_a(tiles + step % ST * STAGE, tm); };
+    auto stage_b = [&](int step) { return lane_b(tiles + step % ST * STAGE + SIZE(TRANS_A, TILE_M), tn); };
+    rk_copies_left<ST - 2>();
+    __syncthreads();
+    ahead.read(0, stage_a(0), stage_b(0), 0);
 #endif
     for (int step = 0; at < k; ++step) {
         if (!PIPED) {
@@ -224,13 +217,15 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
         if (!copies) ask(later);
         asked = next_stage(asked, segment, share);
 #if PIPED
-        auto next = [&]() {
+        auto arrived = [&]() {
             rk_copies_end();
-            read_ahead(step + 1);
+            rk_copies_left<ST - 2>();
+            __syncthreads();
         };
-        if (copies) multiply<true>(acc, ahead, lane_a(as, tm), lane_b(bs, tn), ca, cb, next);
-        else if (left >= TILE_K) multiply<false>(acc, ahead, lane_a(as, tm), lane_b(bs, tn), ca, cb, next);
-        else multiply_end(acc, ahead, lane_a(as, tm), lane_b(bs, tn), left);
+        const REAL *a_now = lane_a(as, tm), *b_now = lane_b(bs, tn), *a_next = stage_a(step + 1), *b_next = stage_b(step + 1);
+        if (copies) multiply<true>(acc, ahead, a_now, b_now, a_next, b_next, ca, cb, arrived);
+        else if (left >= TILE_K) multiply<false>(acc, ahead, a_now, b_now, a_next, b_next, ca, cb, arrived);
+        else multiply_end(acc, ahead, a_now, b_now, left);
 #else
         if (copies) multiply<true>(acc, lane_a(as, tm), lane_b(bs, tn), ca, cb);
         else if (left >= TILE_K) multiply<false>(acc, lane_a(as, tm), lane_b(bs, tn), ca, cb);

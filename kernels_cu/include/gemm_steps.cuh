@@ -22,14 +22,16 @@ struct Ahead {
         read_lines<RN, ACROSS_B, ROW_B, THREADS_N>(b[to], bs, p);
     }
 };
-template <bool COPY, class Later>
-__device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], Ahead &v, const REAL *as, const REAL *bs, CopiesA &ca, CopiesB &cb, Later later) {
+// `arrived` waits for the next stage, which begins at `as_next`, `bs_next`.
+template <bool COPY, class Arrived>
+__device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], Ahead &v, const REAL *as, const REAL *bs, const REAL *as_next, const REAL *bs_next,
+                                         CopiesA &ca, CopiesB &cb, Arrived arrived) {
 #pragma unroll
     for (int p = 0; p < TILE_K; ++p) {
         int now = p % 2;
         if (COPY) ca.at_step(p), cb.at_step(p);
         if (p + 1 < TILE_K) v.read(1 - now, as, bs, p + 1);
-        else later();
+        else arrived(), v.read(1 - now, as_next, bs_next, 0);
         multiply_step(acc, v.a[now], v.b[now], 0);
     }
 }
