@@ -232,7 +232,12 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
         else multiply_end(acc, lane_a(as, tm), lane_b(bs, tn), left);
 #endif
         if (!PIPED) rk_copies_end();
-        if (ends_segment(at, segment, k)) add_made(acc, room, to, at, round++, n_segment, segment, k, share);
+        if (ends_segment(at, segment, k)) {
+            add_made(acc, room, to, at, round++, n_segment, segment, k, share);
+#if PIPED
+            ahead.read(0, stage_a(step + 1), stage_b(step + 1), 0);  // once more: meanwhile its registers are free
+#endif
+        }
         at = next_stage(at, segment, share);
     }
 #endif

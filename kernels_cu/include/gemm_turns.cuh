@@ -1,9 +1,6 @@
 // Segments of det_gemm.cu's sums by blocks that are not in a cluster. Uses its macros.
 #pragma once
 #include "rk_shared.cuh"
-#ifndef FLIGHT
-#define FLIGHT 32
-#endif
 
 // How many of `count` are done together: at most `most`, a power of two.
 __device__ constexpr int together_of(int count, int most) { return count % most == 0 ? most : together_of(count, most / 2); }
@@ -92,7 +89,7 @@ struct Sharing {
     }
     // The sums of all segments, left to right; `begin` gives what a sum begins with.
     template <class Begin> __device__ __forceinline__ void sum(REAL (&acc)[RM][RN], Begin begin) const {
-        constexpr int batch = together_of(RM * RN, 8), deep = FLIGHT / batch;  // loads on their way: results, segments
+        constexpr int batch = together_of(RM * RN, 8), deep = 32 / batch;  // loads on their way: results, segments
 #pragma unroll
         for (int x0 = 0; x0 < RM * RN; x0 += batch) {
             REAL v[batch];

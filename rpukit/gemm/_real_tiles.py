@@ -11,7 +11,6 @@ LONG_SEGMENT = 16384  # the same of analog tiles and of tiled training
 SPLITS = (1, 2, 4, 8)  # blocks that may share a tile: they make different segments
 IN_TURNS = 0  # a block makes one segment, and blocks add theirs to the result in turns
 AT_ONCE = -1  # a block makes one segment, and the last block adds all of them
-_FEW_EACH, _DEEPER = 2, 3  # blocks a multiprocessor that have more stages; how many times more
 _SHARED, _SHARED_OF_BLOCK = 233472, 232448  # bytes of shared memory of a multiprocessor
 
 
@@ -93,20 +92,6 @@ class RealTile:
             limit = min(limit, _SHARED // self.beside - 1024)
         least = 3 if self.copiers else 2
         return replace(self, depth=depth, stages=max(least, min(stages, limit // one)))
-
-    def deepened(
-        self, trans_a: bool, trans_b: bool, size: int, limit: int, each: int, terms: int
-    ) -> RealTile:
-        """Return a fitted tile with more stages, where blocks are few: ``each`` a multiprocessor.
-
-        What one of them asks for ahead has to last for as long as memory takes, about 1 us.
-        ``terms``: of a block. Of up to two depths for each tile, as each has to be compiled.
-        """
-        one = replace(self, stages=1).shared(trans_a, trans_b, size)
-        most = min(limit, _SHARED // each - 1024) // one
-        if not self.tensor or each > _FEW_EACH or terms <= (self.stages - 1) * self.depth:
-            return self
-        return replace(self, stages=max(self.stages, min(most, _DEEPER * self.stages)))
 
     def together(self, trans_a: bool, trans_b: bool, size: int, room: str) -> int:
         """Number of blocks that a multiprocessor runs at a time."""
@@ -344,6 +329,7 @@ def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> 
     parts = _parts(problem, split)
     each = -(-problem.n_segment // parts)  # segments of a block
     chain, mean = min(k, each * segment), k / min(parts, problem.n_segment)
+    count = tile.count(m, n)
     together = tile.together(trans_a, trans_b, size, tile.room(problem.n_segment, split, 0))
     full = together * int(n_multi * _CLUSTERED.get(split, 1.0))  # blocks of a round
     rounds, blocks = divmod(tile.count(m, n) * parts, full)
@@ -351,6 +337,9 @@ def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> 
     time = rounds * max(pace.step * chain, together * pace.work * mean)
     if rest:
         time += max(pace.step * chain, rest * pace.work * mean)
+    if split <= 0:  # blocks of whole segments, of which some multiprocessors get one more
+        most = -(-count * (k // segment) // n_multi) * segment
+        time = max(time, pace.work * most)
     part = 1 + (0 if whole else pace.ragged) + (pace.upright if trans_b else 0)
     if m % tile.rows or n % tile.columns:
         part += pace.edge

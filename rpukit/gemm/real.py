@@ -181,8 +181,8 @@ def start(
     """Return the launch of a product of (m, n, k) elements of ``size`` bytes, k at least 1.
 
     ``vectors``: elements of each factor, and of the result, that are moved together, see
-    `vector`; ``limit``: bytes of shared memory; ``n_multi``: multiprocessors, if a tile may have
-    more stages where blocks are few; the others: see `product`.
+    `vector`; ``limit``: bytes of shared memory; ``n_multi``: multiprocessors, if the
+    launch may begin early; the others: see `product`.
     """
     m, n, k = shape
     n_segment = -(-k // segment)
@@ -193,10 +193,6 @@ def start(
         fitted = tile.fitted(trans_a, trans_b, size, limit)
     turns = split <= 0
     n_block = (n_segment if turns else split) * tile.count(m, n)
-    if n_multi and not room:
-        terms = min(k, segment) if turns else k
-        each = -(-n_block // n_multi)
-        fitted = fitted.deepened(trans_a, trans_b, size, limit, each, terms)
     macros = {
         "REAL": "double" if size == 8 else "float",
         "TRANS_A": int(trans_a),
