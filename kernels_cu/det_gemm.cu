@@ -9,8 +9,9 @@
 //
 // Grid: tiles of TILE_M rows and TILE_N columns, in groups of 8 lines of tiles, so that neighbours share what is in L2. The
 // CLUSTER blocks of a tile make different segments, and each adds a share of the results (gemm_segments.cuh); or with TURNS a block
-// makes one segment, and blocks add theirs to c one after the other, or the last one adds all (gemm_turns.cuh). A thread owns RM x RN results. Asynchronous copies
-// fill ST stages of TILE_K of the sum, in between the multiplications. A tile lies in shared memory as its matrix does, or with
+// makes one segment, and blocks add theirs to c one after the other, or the last one adds all (gemm_turns.cuh). A launch may begin
+// while the one before ends. A thread owns RM x RN results. Asynchronous copies fill ST stages of TILE_K of the sum, in between the
+// multiplications; the end of a sum takes the same way, without the steps that are missing. A tile lies in shared memory as its matrix does, or with
 // TURN by lines; a thread reads 16 bytes at a time: UNIT steps of the sum of one line, or UNIT lines. By lines, fewer registers
 // hold what is read ahead: a large tile's operands are in different banks, and are read a step before they are used, across stages.
 // The steps of a stage are written out; 32 KB of instructions are kept near a multiprocessor's cores (TILE_K RM RN < 2048).
@@ -234,7 +235,7 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
         if (!PIPED) rk_copies_end();
         if (ends_segment(at, segment, k)) {
             add_made(acc, room, to, at, round++, n_segment, segment, k, share);
-#if PIPED
+#if PIPED && RM * RN <= 64
             ahead.read(0, stage_a(step + 1), stage_b(step + 1), 0);  // once more: meanwhile its registers are free
 #endif
         }
