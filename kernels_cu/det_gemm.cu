@@ -9,8 +9,9 @@
 //
 // Grid: tiles of TILE_M rows and TILE_N columns, in groups of 8 lines of tiles, so that neighbours share what is in L2. The
 // CLUSTER blocks of a tile make different segments, and each adds a share of the results (gemm_segments.cuh); or with TURNS a block
-// makes one segment, and blocks add theirs to c one after the other, or the last one adds all (gemm_turns.cuh). A thread owns RM x RN results. Asynchronous copies
-// fill ST stages of TILE_K of the sum, in between the multiplications. A tile lies in shared memory as its matrix does, or with
+// makes one segment, and blocks add theirs to c one after the other, or the last one adds all (gemm_turns.cuh). A launch may begin
+// while the one before ends. A thread owns RM x RN results. Asynchronous copies fill ST stages of TILE_K of the sum, in between the
+// multiplications; the end of a sum takes the same way, without the steps that are missing. A tile lies in shared memory as its matrix does, or with
 // TURN by lines; a thread reads 16 bytes at a time: UNIT steps of the sum of one line, or UNIT lines. By lines, fewer registers
 // hold what is read ahead: a large tile's operands are in different banks, and are read a step before they are used, across stages.
 // The steps of a stage are written out; 32 KB of instructions are kept near a multiprocessor's cores (TILE_K RM RN < 2048).
@@ -45,7 +46,7 @@
 // check: TILE_M=64 VEC_A=4 VEC_B=4 VEC_C=4 TURN=1 TRANS_B=1 ROOM=1 ST=3
 // check: TILE_N=64 VEC_A=4 TURN=1 ROOM=1 CLUSTER=2 ST=3
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1 ROOM=1 CLUSTER=4
-// check: REAL=double TILE_M=128 TILE_N=128 TILE_K=32 RM=8 RN=8 ST=3 VEC_A=2 VEC_B=2 VEC_C=2 DMMA=1 TURNS=1 TRANS_B=1
+// check: REAL=double TILE_M=96 TILE_N=128 TILE_K=32 RM=6 RN=8 ST=3 VEC_A=2 VEC_B=2 VEC_C=2 DMMA=1 TURNS=1 TRANS_B=1
 // check: TILE_M=96 TILE_N=64 RM=12 RN=4 TURN=1 TURNS=1 TRANS_B=1
 // check: TILE_M=64 TILE_N=64 TILE_K=32 RN=4 ST=3 VEC_A=4 VEC_B=4 TURN=1 TURNS=2
 // check: REAL=double TILE_M=80 TILE_N=64 RM=10 RN=4 VEC_A=2 VEC_B=2 DMMA=1 TURNS=1
@@ -55,6 +56,7 @@
 // source: docs/semantics.md, section 6.
 #include "rk_chain.cuh"
 #include "rk_dmma.cuh"
+#include "rk_early.cuh"
 
 #ifndef REAL
 #define REAL float
@@ -161,6 +163,8 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
     int row0 = (first_m + rest % lines) * TILE_M, col0 = rest / lines * TILE_N;
     Results to{c, m, n, row0, col0};
     Sharing share(n_segment, TURNS ? block / (tiles_m * tiles_n) : block % CLUSTER, tile, turns, segments);
+    rk_wait_for_earlier();
+    rk_let_later_begin();
     REAL *room = (REAL *)raw + (ROOM ? ST * STAGE : 0);
     REAL acc[RM][RN];
 #pragma unroll
@@ -195,13 +199,11 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
     for (int s = 0; s < ST - 1; ++s, asked = next_stage(asked, segment, share), rk_copies_end()) ask(s);
 #if PIPED
     Ahead ahead;
-    auto read_ahead = [&](int step) {  // the first operands of the stage, once it has arrived
-        rk_copies_left<ST - 2>();
-        __syncthreads();
-        const REAL *as = lane_a(tiles + step % ST * STAGE, tm), *bs = lane_b(tiles + step % ST * STAGE + SIZE(TRANS_A, TILE_M), tn);
-        ahead.read(0, as, bs, 0);
-    };
-    read_ahead(0);
+    auto stage_a = [&](int step) { return lane_a(tiles + step % ST * STAGE, tm); };
+    auto stage_b = [&](int step) { return lane_b(tiles + step % ST * STAGE + SIZE(TRANS_A, TILE_M), tn); };
+    rk_copies_left<ST - 2>();
+    __syncthreads();
+    ahead.read(0, stage_a(0), stage_b(0), 0);
 #endif
     for (int step = 0; at < k; ++step) {
         if (!PIPED) {
@@ -216,30 +218,27 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
         if (!copies) ask(later);
         asked = next_stage(asked, segment, share);
 #if PIPED
-        auto next = [&]() {
+        auto arrived = [&]() {
             rk_copies_end();
-            read_ahead(step + 1);
+            rk_copies_left<ST - 2>();
+            __syncthreads();
         };
-        if (copies) multiply<true>(acc, ahead, lane_a(as, tm), lane_b(bs, tn), ca, cb, next);
-        else if (left >= TILE_K) multiply<false>(acc, ahead, lane_a(as, tm), lane_b(bs, tn), ca, cb, next);
+        const REAL *a_now = lane_a(as, tm), *b_now = lane_b(bs, tn), *a_next = stage_a(step + 1), *b_next = stage_b(step + 1);
+        if (copies) multiply<true>(acc, ahead, a_now, b_now, a_next, b_next, ca, cb, arrived);
+        else if (left >= TILE_K) multiply<false>(acc, ahead, a_now, b_now, a_next, b_next, ca, cb, arrived);
+        else multiply_end(acc, ahead, a_now, b_now, left);
 #else
-        if (copies) multiply<true>(acc, as, bs, tm, tn, ca, cb);
-        else if (left >= TILE_K) multiply<false>(acc, as, bs, tm, tn, ca, cb);
+        if (copies) multiply<true>(acc, lane_a(as, tm), lane_b(bs, tn), ca, cb);
+        else if (left >= TILE_K) multiply<false>(acc, lane_a(as, tm), lane_b(bs, tn), ca, cb);
+        else multiply_end(acc, lane_a(as, tm), lane_b(bs, tn), left);
 #endif
-        else {  // the end of the sum: adding a zero would turn -0 into +0
-#pragma unroll 1
-            for (int p = 0; p < left; ++p) {
-                REAL ar[RM], br[RN];
-#pragma unroll
-                for (int r = 0; r < RM; ++r) ar[r] = element_a(as, row_of(r, tm), p);
-#pragma unroll
-                for (int r = 0; r < RN; ++r) br[r] = element_b(bs, column_of(r, tn), p);
-#pragma unroll
-                for (int x = 0; x < RM * RN; ++x) acc[x / RN][x % RN] = fma_rn(ar[x / RN], br[x % RN], acc[x / RN][x % RN]);
-            }
-        }
         if (!PIPED) rk_copies_end();
-        if (ends_segment(at, segment, k)) add_made(acc, room, to, at, round++, n_segment, segment, k, share);
+        if (ends_segment(at, segment, k)) {
+            add_made(acc, room, to, at, round++, n_segment, segment, k, share);
+#if PIPED && RM * RN <= 64
+            ahead.read(0, stage_a(step + 1), stage_b(step + 1), 0);  // once more: meanwhile its registers are free
+#endif
+        }
         at = next_stage(at, segment, share);
     }
 #endif

@@ -92,8 +92,13 @@ def vectors_of(s: Shape, skip: int = 0) -> tuple[int, int]:
 
 def problem_of(s: Shape) -> Problem:
     """The product as the choice of a tile sees it."""
-    trans_a, trans_b = (c == "T" for c in s.layout)
+    trans_a, trans_b = transposed(s)
     return Problem(s.m, s.n, s.k, _WIDE[s.dtype], trans_a, trans_b, not s.ragged)
+
+
+def transposed(s: Shape) -> tuple[bool, bool]:
+    """How the factors of float32 or float64 lie: a single column lies like a row."""
+    return s.layout[0] == "T" and s.m > 1, s.layout[1] == "T" or s.n == 1
 
 
 def ways_of(s: Shape, most: int) -> list[Way]:
@@ -128,11 +133,13 @@ def macros_of(s: Shape, tile: Any, skip: int = 0) -> list[tuple[str, dict[str, A
     """Kernels and macros of the launches of a product."""
     trans_a, trans_b = (c == "T" for c in s.layout)
     if s.dtype in _WIDE:
+        trans_a, trans_b = transposed(s)
         size, unit = _WIDE[s.dtype], 16 // _WIDE[s.dtype]
         rows = s.m if trans_a else s.k, s.k if trans_b else s.n
         vec = (math.gcd(rows[0], unit), math.gcd(rows[1], unit), math.gcd(s.n, unit))
         way = tile if isinstance(tile, Way) else Way(tile)
-        shape, options = (s.m, s.n, s.k), {"split": way.split, "segment": way.segment}
+        shape = s.m, s.n, s.k
+        options = {"split": way.split, "segment": way.segment, "n_multi": 132}
         launch = real.start(way.tile, shape, size, trans_a, trans_b, vec, 232448, **options)
         return [("det_gemm", dict(launch.variant.macros))]
     p, q = (int(trans_a), int(not trans_b))[:: -1 if tile.turned else 1]

@@ -14,7 +14,7 @@ __device__ __forceinline__ int copy_thread() { return COPIERS ? (int)threadIdx.x
 template <int LINES, int ALONG, int VEC> struct Copies {
     static constexpr bool turned = TURN && !ALONG;
     static constexpr int vec = turned ? 1 : VEC, rows = ALONG ? TILE_K : LINES, across = (ALONG ? LINES : TILE_K) / vec;
-    static constexpr int even = across & -across, most = turned ? 8 : COPY_THREADS;
+    static constexpr int even = across & -across, most = turned ? 8 : COPY_THREADS & -COPY_THREADS;
     static constexpr int wide = even < most ? even : most, turns = across / wide, apart = COPY_THREADS / wide;  // threads a row; rows
     static constexpr int count = (rows + apart - 1) / apart * turns, size = (int)sizeof(REAL), row_size = ROW(ALONG, LINES) * size;
     static constexpr bool asks = !(DMMA && TILE_M * TILE_N >= 128 * 128);  // for a line before it is copied; registers of such tiles would spill

@@ -40,7 +40,7 @@ struct Results {
 };
 
 #if defined(RK_ON_CPU) || __CUDA_ARCH__ >= 900
-#define AT_A_TIME 64  // bytes of results that are loaded together
+#define AT_A_TIME (RESULTS == 128 * 128 ? 64 : 128)    // bytes of results that are loaded together
 #define FULL (DMMA && RESULTS == 128 * 128 && !HELD)  // of registers: results that are moved together would spill
 #else  // fewer registers are free
 #define AT_A_TIME 16

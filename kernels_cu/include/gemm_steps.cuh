@@ -1,6 +1,16 @@
 // TILE_K steps of the sum for det_gemm.cu; COPY: copies of a later stage in between.
 #pragma once
 
+// Step u of those that were read.
+template <int STEPS>
+__device__ __forceinline__ void multiply_step(REAL (&acc)[RM][RN], const REAL (&a)[RM][STEPS], const REAL (&b)[RN][STEPS], int u) {
+#pragma unroll
+    for (int x = 0; x < RM * RN; ++x) {
+        int i = x / RN, j = i % 2 ? RN - 1 - x % RN : x % RN;  // alternating direction: the operand read last is reused
+        acc[i][j] = fma_rn(a[i][u], b[j][u], acc[i][j]);
+    }
+}
+
 #if PIPED
 // What a step needs is read while the one before is multiplied; of the next stage, too, once that is there.
 __device__ __forceinline__ const REAL *lane_a(const REAL *as, int tm) { return as + row_of(0, tm); }
@@ -12,30 +22,49 @@ struct Ahead {
         read_lines<RN, ACROSS_B, ROW_B, THREADS_N>(b[to], bs, p);
     }
 };
-template <bool COPY, class Later>
-__device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], Ahead &v, const REAL *as, const REAL *bs, CopiesA &ca, CopiesB &cb, Later later) {
+// `arrived` waits for the next stage, which begins at `as_next`, `bs_next`.
+template <bool COPY, class Arrived>
+__device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], Ahead &v, const REAL *as, const REAL *bs, const REAL *as_next, const REAL *bs_next,
+                                         CopiesA &ca, CopiesB &cb, Arrived arrived) {
 #pragma unroll
     for (int p = 0; p < TILE_K; ++p) {
         int now = p % 2;
         if (COPY) ca.at_step(p), cb.at_step(p);
         if (p + 1 < TILE_K) v.read(1 - now, as, bs, p + 1);
-        else later();
-#pragma unroll
-        for (int x = 0; x < RM * RN; ++x) {
-            int i = x / RN, j = i % 2 ? RN - 1 - x % RN : x % RN;  // alternating direction: the operand read last is reused
-            acc[i][j] = fma_rn(v.a[now][i][0], v.b[now][j][0], acc[i][j]);
-        }
+        else arrived(), v.read(1 - now, as_next, bs_next, 0);
+        multiply_step(acc, v.a[now], v.b[now], 0);
+    }
+}
+// The end of the sum: `left` steps of a stage, the first of which has been read.
+__device__ __forceinline__ void multiply_end(REAL (&acc)[RM][RN], Ahead &v, const REAL *as, const REAL *bs, int left) {
+#pragma unroll 1
+    for (int p = 0; p < left; p += 2) {
+        v.read(1, as, bs, min(p + 1, left - 1));
+        multiply_step(acc, v.a[0], v.b[0], 0);
+        v.read(0, as, bs, min(p + 2, left - 1));
+        if (p + 1 < left) multiply_step(acc, v.a[1], v.b[1], 0);
     }
 }
 #else
+struct Units {  // UNIT steps of a thread's lines
+    REAL a[RM][UNIT], b[RN][UNIT];
+    __device__ __forceinline__ void read(const REAL *as, const REAL *bs, int p) {
+        read_lines<RM, ACROSS_A, ROW_A, THREADS_M>(a, as, p);
+        read_lines<RN, ACROSS_B, ROW_B, THREADS_N>(b, bs, p);
+    }
+    __device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], int left) const {
+#pragma unroll
+        for (int u = 0; u < UNIT; ++u)
+            if (u < left) multiply_step(acc, a, b, u);
+    }
+};
+__device__ __forceinline__ const REAL *lane_a(const REAL *as, int tm) { return as + row_of(0, tm) * (ACROSS_A ? 1 : ROW_A); }
+__device__ __forceinline__ const REAL *lane_b(const REAL *bs, int tn) { return bs + column_of(0, tn) * (ACROSS_B ? 1 : ROW_B); }
 template <bool COPY>
-__device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], const REAL *as, const REAL *bs, int tm, int tn, CopiesA &ca, CopiesB &cb) {
-    REAL ar[AHEAD + 1][RM][UNIT], br[AHEAD + 1][RN][UNIT];
-    as += row_of(0, tm) * (ACROSS_A ? 1 : ROW_A), bs += column_of(0, tn) * (ACROSS_B ? 1 : ROW_B);
+__device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], const REAL *as, const REAL *bs, CopiesA &ca, CopiesB &cb) {
+    Units v[AHEAD + 1];
     auto read = [&](int p) {
-        if (p >= TILE_K) return;
-        read_lines<RM, ACROSS_A, ROW_A, THREADS_M>(ar[p / UNIT % (AHEAD + 1)], as, p);
-        read_lines<RN, ACROSS_B, ROW_B, THREADS_N>(br[p / UNIT % (AHEAD + 1)], bs, p);
+        if (p < TILE_K) v[p / UNIT % (AHEAD + 1)].read(as, bs, p);
     };
 #pragma unroll
     for (int p = 0; p < AHEAD * UNIT; p += UNIT) read(p);
@@ -43,15 +72,19 @@ __device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], const REAL *as, co
     for (int p = 0; p < TILE_K; p += UNIT) {
         read(p + AHEAD * UNIT);
         if (COPY) ca.part(p / UNIT), cb.part(p / UNIT);
-        auto &a = ar[p / UNIT % (AHEAD + 1)];
-        auto &b = br[p / UNIT % (AHEAD + 1)];
-#pragma unroll
-        for (int u = 0; u < UNIT; ++u)
-#pragma unroll
-            for (int x = 0; x < RM * RN; ++x) {
-                int i = x / RN, j = i % 2 ? RN - 1 - x % RN : x % RN;  // alternating direction: the operand read last is reused
-                acc[i][j] = fma_rn(a[i][u], b[j][u], acc[i][j]);
-            }
+        v[p / UNIT % (AHEAD + 1)].multiply(acc, UNIT);
+    }
+}
+// The end of the sum: `left` steps of a stage.
+__device__ __forceinline__ void multiply_end(REAL (&acc)[RM][RN], const REAL *as, const REAL *bs, int left) {
+    Units v, w;
+    v.read(as, bs, 0);
+#pragma unroll 1
+    for (int p = 0; p < left; p += 2 * UNIT) {
+        w.read(as, bs, min(p + UNIT, TILE_K - UNIT));
+        v.multiply(acc, left - p);
+        v.read(as, bs, min(p + 2 * UNIT, TILE_K - UNIT));
+        w.multiply(acc, left - p - UNIT);
     }
 }
 #endif

@@ -35,6 +35,7 @@ struct Sharing {
     // Number of this block. With TURNS 1 blocks are numbered as they begin, so that those which a block waits for have begun.
     static __device__ __forceinline__ int begin(void *room, u32 *turns) {
         if (TURNS != 1) return blockIdx.x;
+        rk_wait_for_earlier();
         u32 *number = (u32 *)room;
         if (threadIdx.x == 0) {
             *number = atomicAdd(turns, 1u);
@@ -100,7 +101,7 @@ struct Sharing {
 #pragma unroll
                 for (int y = 0; y < deep; ++y)
 #pragma unroll
-                    for (int x = 0; x < batch; ++x) more[y][x] = load(min(number + y, parts - 1), x0 + x);
+                    for (int x = 0; x < batch; ++x) more[y][x] = number + y < parts ? load(number + y, x0 + x) : (REAL)0;
 #pragma unroll
                 for (int y = 0; y < deep; ++y)
 #pragma unroll

@@ -93,7 +93,7 @@ def keep(key: Key, launches: Sequence[Launched], a: Array, b: Array, out: Array)
     if len(known.replays) >= _MOST_RESULTS:
         known.replays.clear()
     changing = [places[x.data.ptr] for x in (a, b, out)]
-    ready = [one._replace(early=begins_early(one)) for one in launches]
+    ready = [one._replace(early=one.early or begins_early(one)) for one in launches]
     known.replays[out.data.ptr] = Replay(ready, changing, any_stream=not waits)
 
 

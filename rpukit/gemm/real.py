@@ -35,6 +35,9 @@ from rpukit.gemm._tiles import has_warpgroups
 Array = Any
 
 _DET_GEMM = Kernel("det_gemm")
+# Terms of a sum up to which a launch begins while the one before ends: it saves 0.5 us. Its blocks
+# take the first places that become free, so of longer ones some multiprocessors get too many.
+_SHORT = 256
 
 
 def product(
@@ -74,12 +77,13 @@ def product(
     if k == 0:
         return
     size, vectors = a.dtype.itemsize, (vector(a), vector(b), vector(out))
-    limit = shared_limit(_device.device_of(out))
+    device = _device.device_of(out)
+    limit, n_multi = shared_limit(device), multiprocessors(device)
 
     def prepare(way: Way) -> Start:
         options: dict[str, Any] = {"split": way.split, "add": add, "alpha": alpha}
         sizes = (m, n, k), size, trans_a, trans_b, vectors, limit
-        return start(way.tile, *sizes, **options, segment=segment)
+        return start(way.tile, *sizes, **options, segment=segment, n_multi=n_multi)
 
     if tile is None:
         whole = min(vectors[:2]) * size == ALIGNMENT
@@ -150,12 +154,13 @@ class Start:
     sizes: tuple[int, ...]
     turns: int = 0  # numbers by which blocks wait for each other
     segments: int = 0  # results of segments that are in memory
+    early: bool = False  # whether it may begin while the launch before ends, see `Kernel.launch`
 
     def run(self, a: Array, b: Array, out: Array) -> None:
         """Launch."""
         memory = _turns.memory(self.turns, self.segments, out.dtype, _device.device_of(out))
         args = (*self.sizes, a, b, out, *memory)
-        self.variant.launch(self.grid, self.block, args, self.shared)
+        self.variant.launch(self.grid, self.block, args, self.shared, self.early)
 
 
 def start(
@@ -171,11 +176,13 @@ def start(
     add: int = 0,
     alpha: float = 1.0,
     segment: int = SEGMENT,
+    n_multi: int = 0,
 ) -> Start:
     """Return the launch of a product of (m, n, k) elements of ``size`` bytes, k at least 1.
 
     ``vectors``: elements of each factor, and of the result, that are moved together, see
-    `vector`; ``limit``: bytes of shared memory; the others: see `product`.
+    `vector`; ``limit``: bytes of shared memory; ``n_multi``: multiprocessors, if the
+    launch may begin early; the others: see `product`.
     """
     m, n, k = shape
     n_segment = -(-k // segment)
@@ -185,6 +192,7 @@ def start(
         split, room = 1, ""
         fitted = tile.fitted(trans_a, trans_b, size, limit)
     turns = split <= 0
+    n_block = (n_segment if turns else split) * tile.count(m, n)
     macros = {
         "REAL": "double" if size == 8 else "float",
         "TRANS_A": int(trans_a),
@@ -201,12 +209,13 @@ def start(
     }
     return Start(
         _DET_GEMM.variant(macros),
-        ((n_segment if turns else split) * tile.count(m, n),),
+        (n_block,),
         (tile.threads,),
         fitted.shared(trans_a, trans_b, size, room),
         (m, n, k, segment),
         1 + tile.count(m, n) * (tile.threads - tile.copiers) // 32 if turns else 0,
         room_at_once(tile, m, n, n_segment) if split == AT_ONCE else 0,
+        early=n_block <= n_multi or (n_multi > 0 and min(k, segment) <= _SHORT),
     )
 
 
@@ -218,8 +227,8 @@ def vector(x: Array) -> int:
 
 
 def _contiguous(x: Array, transposed: bool, xp: Any) -> tuple[Array, bool]:
-    """Use a transposed view in place; copy an array that is not contiguous."""
-    if not x.flags.c_contiguous and x.flags.f_contiguous:
+    """Use a transposed view in place, also of a single column; copy what is not contiguous."""
+    if x.flags.f_contiguous and (not x.flags.c_contiguous or x.shape[1] == 1 < x.shape[0]):
         return x.T, not transposed
     made = xp.ascontiguousarray(x)
     if made is not x:

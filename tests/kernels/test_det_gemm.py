@@ -245,6 +245,36 @@ def test_a_sum_of_vanishing_terms_keeps_its_sign():
         assert_same_bits(rk.det_gemm(a, b), got)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_single_column_lies_like_a_row(dtype):
+    """A vector is read along memory whichever of its two shapes it has."""
+    a, b = matrices(1, 37, 70, dtype, True, False)
+    expected = rk.det_gemm(a, b, trans_a=True)
+    column, _ = matrices(70, 1, 33, dtype)
+    with on_cpu(), recording() as launches:
+        assert_same_bits(rk.det_gemm(a, b, trans_a=True), expected)
+        rk.det_gemm(column, np.ones((33, 1), dtype))
+    flags = [[int(one.variant.macros.get(f"TRANS_{x}", 0)) for x in "AB"] for one in launches]
+    assert flags == [[0, 0], [0, 1]]
+
+
+def test_which_launches_begin_early():
+    """Those with a multiprocessor for each block, or with short blocks."""
+    tile, options = FLOAT_TILES[3], {"n_multi": 132}
+    sizes = 4, False, True, (4, 4, 4), 232448
+    assert real.start(tile, (320, 640, 4096), *sizes, **options).early
+    assert not real.start(tile, (320, 960, 4096), *sizes, **options).early
+    assert real.start(tile, (320, 960, 256), *sizes, **options).early
+    assert not real.start(tile, (32, 64, 4096), *sizes).early  # of a launch of another op
+
+
+def test_ways_that_are_timed_are_of_several_tiles():
+    problem = _real_tiles.Problem(300, 640, 4096, 8, False, True, True)
+    ways = _real_tiles.candidates(problem, True, 132, 8, 512)
+    assert ways[0] == _real_tiles.pick(problem, True, 132, 8)
+    assert len({way.tile.name for way in ways}) > 2 and len(set(ways)) == len(ways) == 5
+
+
 def test_whatever_way_the_tuner_takes(monkeypatch):
     """Each way, made the fastest by a clock that says so, gives the bits of the mirror."""
     monkeypatch.setattr(_real_tiles, "_TIMED", (0.0, np.inf))
