@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ def library() -> Any:
     try:
         found = ctypes.CDLL("libcuda.so.1")
         found.cuTensorMapEncodeTiled  # noqa: B018
-        found.cuLaunchKernelEx.argtypes = (ctypes.c_void_p,) * 4
+        found.cuLaunchKernelEx  # noqa: B018
     except (OSError, AttributeError) as error:
         raise DeviceError(
             f"no tensor maps: {error}. They need a driver for CUDA 12 or later"
@@ -113,19 +113,18 @@ def launcher(
     n_attribute = int(early or together)
     addresses = (ctypes.c_void_p * len(arguments))(*(a.ctypes.data for a in arguments))
     sizes = [(ctypes.c_uint * 3)(*(*shape, 1, 1)[:3]) for shape in (grid, block)]
-    launch = library().cuLaunchKernelEx
-    known: dict[int, Any] = {}  # by stream, since threads may launch at the same time
+    launch, handle = library().cuLaunchKernelEx, ctypes.c_void_p(function)
+    known: dict[int, Callable[[], int]] = {}  # by stream: threads may launch at the same time
 
-    def described(stream: int) -> Any:
+    def described(stream: int) -> Callable[[], int]:
         if len(known) >= _MOST_STREAMS:
             known.clear()
         made = _Launch(*sizes, shared, stream, ctypes.pointer(attribute), n_attribute)
-        known[stream] = made, ctypes.addressof(made)
+        known[stream] = partial(launch, ctypes.byref(made), handle, addresses, None)
         return known[stream]
 
-    def start(stream: int, kept: Any = (arguments, addresses)) -> None:
-        made = known.get(stream) or described(stream)
-        code = launch(made[1], function, kept[1], None)
+    def start(stream: int, kept: Any = arguments) -> None:
+        code = (known.get(stream) or described(stream))()
         if code:
             raise LaunchError(f"the driver refused a launch with error {code}")
 

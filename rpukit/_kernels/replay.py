@@ -61,7 +61,7 @@ class Replay:
         self.any_stream = on_gpu and any_stream
         self._stream = _device.current_stream() if on_gpu and not any_stream else None
         self._kept: list[Any] = []  # what kernels read or write at fixed addresses
-        self._starts: list[Callable[[int], None]] = []
+        self.starts: list[Callable[[int], None]] = []  # launch on a stream
         words: list[tuple[int, Any]] = []
         shared: dict[tuple[int, str], Any] = {}
         value_of = {at: k for k, places in enumerate(changing) for at in places}
@@ -80,7 +80,7 @@ class Replay:
                         words.append((k, slot.data if gpu else slot))
                     slot = shared[k, kind]
                 slots.append(slot)
-            self._starts.append(_start_of(one, slots))
+            self.starts.append(_start_of(one, slots))
         self._words = tuple(words)
 
     @classmethod
@@ -102,7 +102,14 @@ class Replay:
             return False
         if self._several and self._device != _device.current_index():
             return False
-        return self._stream is None or self._stream == _device.free_stream()
+        return self._stream is None or self.takes(_device.current_stream())
+
+    def takes(self, stream: int) -> bool:
+        """Whether the current stream is the one recorded, and does not record a graph.
+
+        The default stream, 0, never does.
+        """
+        return stream == self._stream and (stream == 0 or _device.free_stream() is not None)
 
     def __call__(self, *values: Any) -> None:
         """Launch with these numbers and addresses of arrays, in the order of `changing`."""
@@ -113,7 +120,7 @@ class Replay:
     def again(self) -> None:
         """Launch with the arguments of the previous call, or else those recorded."""
         stream = _device.current_stream() if self.any_stream else self._stream or 0
-        for start in self._starts:
+        for start in self.starts:
             start(stream)
 
 

@@ -76,7 +76,7 @@ def det_gemm(
     if a.__class__ is on_gpu and b.__class__ is on_gpu and into_known:
         dtype = out_dtype if out is None else out.dtype
         key = _replays.key_of(a, b, trans_a, trans_b, dtype)
-        made = _replays.run(key, out)
+        made = _replays.run(key, a, b, out)
         if made is not None:
             return made
     a = _device.any_array(a, b, "a")
@@ -95,19 +95,26 @@ def det_gemm(
             _multiply(a, b, out, trans_a, trans_b, is_tensor)
         else:
             with recording() as launches:
-                _multiply(a, b, out, trans_a, trans_b, is_tensor)
-            _replays.keep(key, launches, a, b, out)
+                whole = _multiply(a, b, out, trans_a, trans_b, is_tensor)
+            if whole:
+                _replays.keep(key, launches, a, b, out)
     return out
 
 
 def _multiply(
     a: Array, b: Array, out: Array, trans_a: bool, trans_b: bool, on_tensor: bool
-) -> None:
-    if on_tensor:
-        p, q = tensor.in_place(a, 0 if trans_a else 1), tensor.in_place(b, 1 if trans_b else 0)
-        tensor.product(p, q, out)
-    else:
+) -> bool:
+    """Multiply into `out`; tell whether the kernels' launches are all that this took.
+
+    CuPy copies a factor without contiguous rows. Tensor maps hide where such a copy lies.
+    """
+    if not on_tensor:
         real.product(a, b, out, trans_a, trans_b)
+        return True  # its copies are arguments of the launch
+    p, q = tensor.in_place(a, 0 if trans_a else 1), tensor.in_place(b, 1 if trans_b else 0)
+    tensor.product(p, q, out)
+    address = _device.address
+    return address(p.words) == address(a) and address(q.words) == address(b)
 
 
 def _of_more_axes(a: Array, b: Array, out: Array | None, trans_b: bool, out_dtype: Any) -> Array:
