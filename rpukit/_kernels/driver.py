@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rpukit import _device
 from rpukit.errors import DeviceError, LaunchError
 
 _TOGETHER = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE of cuda.h
@@ -109,23 +110,42 @@ def launcher(
     callable
         Takes the driver's handle of a stream.
     """
-    attribute = _Attribute(number=_TOGETHER if together else _OVERLAP, value=1)
-    n_attribute = int(early or together)
     addresses = (ctypes.c_void_p * len(arguments))(*(a.ctypes.data for a in arguments))
-    sizes = [(ctypes.c_uint * 3)(*(*shape, 1, 1)[:3]) for shape in (grid, block)]
-    launch, handle = library().cuLaunchKernelEx, ctypes.c_void_p(function)
-    known: dict[int, Callable[[], int]] = {}  # by stream: threads may launch at the same time
+    sizes: list[Any] = [(*map(int, shape), 1, 1)[:3] for shape in (grid, block)]
+    number = _TOGETHER if together else _OVERLAP if early else 0
+    describe: Callable[..., Callable[[], int | None]] = _with_attribute if number else _plain
+    known: dict[int, Callable[[], int | None]] = {}  # by stream: threads may launch at once
 
-    def described(stream: int) -> Callable[[], int]:
+    def described(stream: int) -> Callable[[], int | None]:
         if len(known) >= _MOST_STREAMS:
             known.clear()
-        made = _Launch(*sizes, shared, stream, ctypes.pointer(attribute), n_attribute)
-        known[stream] = partial(launch, ctypes.byref(made), handle, addresses, None)
+        known[stream] = describe(function, *sizes, int(shared), stream, addresses, number)
         return known[stream]
 
-    def start(stream: int, kept: Any = arguments) -> None:
-        code = (known.get(stream) or described(stream))()
+    def start(stream: int, kept: Any = (arguments, addresses)) -> None:
+        try:
+            code = (known.get(stream) or described(stream))()
+        except RuntimeError as error:  # CuPy's
+            raise LaunchError(f"the driver refused a launch: {error}") from error
         if code:
             raise LaunchError(f"the driver refused a launch with error {code}")
 
     return start
+
+
+def _plain(
+    function: int, grid: Any, block: Any, shared: int, stream: int, addresses: Any, _: int
+) -> Callable[[], None]:
+    """Prepare a launch without attributes, by CuPy's binding: ctypes takes longer, as does Ex."""
+    launch = _device.cupy().cuda.driver.launchKernel
+    return partial(launch, function, *grid, *block, shared, stream, ctypes.addressof(addresses), 0)
+
+
+def _with_attribute(
+    function: int, grid: Any, block: Any, shared: int, stream: int, addresses: Any, number: int
+) -> Callable[[], int]:
+    attribute, three = _Attribute(number=number, value=1), ctypes.c_uint * 3
+    made = _Launch(three(*grid), three(*block), shared, stream, ctypes.pointer(attribute), 1)
+    launch = library().cuLaunchKernelEx
+    # Objects of ctypes, as declared types would be looked at in every call.
+    return partial(launch, ctypes.byref(made), ctypes.c_void_p(function), addresses, None)

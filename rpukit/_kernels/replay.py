@@ -8,6 +8,7 @@ two calls be compared (`Replays`).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -49,16 +50,23 @@ class Replay:
     any_stream : bool
         Whether the launches may go to any stream, including one that is captured. This is valid
         if no later replay reads what they write.
+    thread : int, optional
+        The only thread that may launch them, where others could come between two launches.
     """
 
     def __init__(
-        self, launches: Sequence[Launched], changing: Sequence[Places], *, any_stream: bool = False
+        self,
+        launches: Sequence[Launched],
+        changing: Sequence[Places],
+        *,
+        any_stream: bool = False,
+        thread: int = 0,
     ) -> None:
         self._n_change = tune.n_changes()
         self._device = launches[0].device if launches else None
         on_gpu = self._device is not None
         self._several = on_gpu and _device.several_gpus()
-        self.any_stream = on_gpu and any_stream
+        self.any_stream, self._thread = on_gpu and any_stream, thread
         self._stream = _device.current_stream() if on_gpu and not any_stream else None
         self._kept: list[Any] = []  # what kernels read or write at fixed addresses
         self.starts: list[Callable[[int], None]] = []  # launch on a stream
@@ -105,10 +113,12 @@ class Replay:
         return self._stream is None or self.takes(_device.current_stream())
 
     def takes(self, stream: int) -> bool:
-        """Whether the current stream is the one recorded, and does not record a graph.
+        """Whether the current stream, and the thread, are those recorded.
 
-        The default stream, 0, never does.
+        And the stream does not record a graph, as the default stream, 0, never does.
         """
+        if self._thread and self._thread != threading.get_ident():
+            return False
         return stream == self._stream and (stream == 0 or _device.free_stream() is not None)
 
     def __call__(self, *values: Any) -> None:

@@ -7,6 +7,7 @@ launches are likewise kept by the address of the result.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +16,13 @@ from rpukit import _device
 from rpukit._kernels import tune
 from rpukit._kernels.launch import Launched, _here
 from rpukit._kernels.replay import Replay
-from rpukit.gemm import tensor
+from rpukit.gemm import _turns, tensor
 
 Array = Any
 Key = tuple[Any, ...]
 
 _MOST, _MOST_RESULTS = 1 << 12, 64
 _OF_TURNS = ("turns", "segments", "room")  # parameters of kernels: memory that `_turns` gives
-_OF_THREAD = 2  # the driver's handle of each thread's default stream
 _known: dict[Key, Known] = {}
 
 
@@ -89,20 +89,25 @@ def run(key: Key, a: Array, b: Array, out: Array | None) -> Array | None:
 def keep(key: Key, launches: Sequence[Launched], a: Array, b: Array, out: Array) -> None:
     """Keep the launches of a call that used no other memory than its arrays.
 
-    Or besides them the memory of `_turns`: then they stay on their stream.
+    Or besides them the memory of `_turns`: then they stay on their stream, and those that use
+    copies of factors in their thread.
     """
-    waits = False
+    waits, thread = False, 0
     places: dict[int, list[tuple[int, int]]] = {x.data.ptr: [] for x in (a, b, out)}
     for i, one in enumerate(launches):
         for j, value in enumerate(one.args):
             if _device.is_cupy(value):
                 if value.data.ptr in places:
                     places[value.data.ptr].append((i, j))
-                elif one.parameters[j].name in _OF_TURNS and _device.free_stream() is not None:
+                elif _device.free_stream() is None:
+                    return  # a graph has memory of its own
+                elif one.parameters[j].name in _OF_TURNS:
                     waits = True
+                elif _turns.is_copy(value):
+                    waits, thread = True, threading.get_ident()
                 else:
                     return
-    if waits and _device.current_stream() == _OF_THREAD:
+    if waits and _device.current_stream() == _turns.OF_THREAD:
         return  # other threads have streams of their own by that handle
     known, device = _known.get(key), _device.device_of(out)
     if known is None or known.n_change != tune.n_changes() or known.device != device:
@@ -121,4 +126,5 @@ def keep(key: Key, launches: Sequence[Launched], a: Array, b: Array, out: Array)
         known.replays.clear()
     changing = [places[x.data.ptr] for x in (a, b, out)]
     ready = [one._replace(early=tensor.begins_early(one)) for one in launches]
-    known.replays[out.data.ptr] = Replay(ready, changing, any_stream=not waits)
+    replay = Replay(ready, changing, any_stream=not waits, thread=thread)
+    known.replays[out.data.ptr] = replay

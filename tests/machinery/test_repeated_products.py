@@ -1,12 +1,14 @@
 """Repeated products on GPUs: a replay sees all that may have changed since the call before."""
 
+import threading
+
 import numpy as np
 import pytest
 
 import rpukit as rk
 from rpukit import _device
 from rpukit.errors import ShapeError
-from rpukit.gemm import _turns
+from rpukit.gemm import _turns, tensor
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.machinery.test_two_gpus import data, gpus, put  # noqa: F401
 from tests.on_cpu.fake_cupy import Array, Device, Memory, Stream
@@ -107,3 +109,36 @@ def test_sums_of_segments_stay_on_their_stream(gpus, handle, again, monkeypatch)
     with Device(1):
         rk.det_gemm(left, right, out=out)
         assert replays(gpus) == again
+
+
+def test_copies_to_aligned_rows_are_launched_again(gpus, monkeypatch):  # noqa: F811
+    """Ragged factors are copied by a kernel, to memory that later products use too."""
+    monkeypatch.setattr(_turns, "_segments", {})
+    monkeypatch.setattr(tensor, "pick_thin", lambda *_: None)
+    shapes = {k: (data(9, k, dtype="f2"), data(16, k, seed=1, dtype="f2")) for k in (21, 75)}
+    with Device(1):
+        calls = {k: (put(a), put(b), put(np.empty((9, 16), "f2"))) for k, (a, b) in shapes.items()}
+        for step in range(4):
+            for k, (left, right, out) in calls.items():
+                a, b = shapes[k]
+                left[...] = put(a + np.float16(step))
+                before = len(gpus.log)
+                rk.det_gemm(left, right, out=out, trans_b=True)
+                if step:
+                    assert [line.split(" on ")[0] for line in gpus.log[before:]] == [
+                        "replay of align_rows",
+                        "replay of det_gemm_tensor",
+                    ]
+                assert_same_bits(out, product(a + np.float16(step), b, trans_b=True))
+        assert len(_turns._segments) == 1
+
+        def elsewhere():
+            with Device(1):
+                rk.det_gemm(*calls[75][:2], out=calls[75][2], trans_b=True)
+
+        count = replays(gpus)
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        assert replays(gpus) == count  # it might come between two launches of this one
+        assert len(_turns._segments) == 2
