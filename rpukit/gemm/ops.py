@@ -71,12 +71,12 @@ def det_gemm(
     >>> rk.det_gemm(a.astype(np.float16), b.astype(np.float16)).dtype
     dtype('float16')
     """
-    key, on_gpu = None, _device.cupy_array_class()
-    into_known = out is None or (out_dtype is None and out.__class__ is on_gpu)
-    if a.__class__ is on_gpu and b.__class__ is on_gpu and into_known:
+    form, kind = None, a.__class__
+    alike = b.__class__ is kind and (out is None or (out_dtype is None and out.__class__ is kind))
+    if alike and (kind in _replays.classes or kind is _device.cupy_array_class()):
         dtype = out_dtype if out is None else out.dtype
-        key = _replays.key_of(a, b, trans_a, trans_b, dtype)
-        made = _replays.run(key, a, b, out)
+        form = _replays.form_of(a, b, trans_a, trans_b, dtype)
+        made = _replays.run(a, b, out, form)
         if made is not None:
             return made
     a = _device.any_array(a, b, "a")
@@ -91,13 +91,13 @@ def det_gemm(
         out = _result(a, b, out, (m, n), out_dtype, is_tensor, device)
         if 0 in (m, n, k):
             out.fill(0)
-        elif key is None:
+        elif form is None:
             _multiply(a, b, out, trans_a, trans_b, is_tensor)
         else:
             with recording() as launches:
                 whole = _multiply(a, b, out, trans_a, trans_b, is_tensor)
             if whole:
-                _replays.keep(key, launches, a, b, out)
+                _replays.keep(form, launches, a, b, out)
     return out
 
 

@@ -142,3 +142,24 @@ def test_copies_to_aligned_rows_are_launched_again(gpus, monkeypatch):  # noqa: 
         thread.join()
         assert replays(gpus) == count  # it might come between two launches of this one
         assert len(_turns._segments) == 2
+
+
+@pytest.mark.parametrize("current", [0, 1])
+def test_results_that_are_allocated(gpus, current):  # noqa: F811
+    """On the device of the factors, and by the usual call while a graph is recorded."""
+    a, b = data(8, 24), data(24, 16, seed=1)
+    left, right = put(a), put(b)
+    for _ in range(4):
+        with Device(current):
+            made = rk.det_gemm(left, right)
+            assert made.data.device_id == 1
+            assert_same_bits(made, product(a, b))
+            del made
+    with Device(1), Stream(non_blocking=True) as stream:
+        Device(1).synchronize()
+        stream.capturing = True
+        count = replays(gpus)
+        made = rk.det_gemm(left, right)
+        assert replays(gpus) == count
+        stream.capturing = False
+        assert_same_bits(made, product(a, b))
