@@ -15,7 +15,7 @@ from rpukit.errors import DeviceError, LaunchError
 
 _TOGETHER = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE of cuda.h
 _OVERLAP = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-_MOST_STREAMS = 64
+Prepared = Callable[[], Any]  # launches: returns an error of the driver, or raises CuPy's
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
@@ -87,8 +87,8 @@ def launcher(
     arguments: Sequence[np.ndarray],
     early: bool,
     together: bool = False,
-) -> Callable[[int], None]:
-    """Return a function that launches a kernel on a stream, with its arguments laid out once.
+) -> Callable[[int], Prepared]:
+    """Return a function that prepares launches of a kernel, its arguments laid out once.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def launcher(
     grid, block : tuple of int
     shared : int
     arguments : sequence of arrays
-        The bytes of each argument.
+        The bytes of each argument, which launches read.
     early : bool
         Whether the kernel may begin before the previous one has ended. It has to call
         `rk_wait_for_earlier` before it accesses memory.
@@ -108,34 +108,48 @@ def launcher(
     Returns
     -------
     callable
-        Takes the driver's handle of a stream.
+        Takes the driver's handle of a stream; see `Prepared`.
     """
     addresses = (ctypes.c_void_p * len(arguments))(*(a.ctypes.data for a in arguments))
     sizes: list[Any] = [(*map(int, shape), 1, 1)[:3] for shape in (grid, block)]
     number = _TOGETHER if together else _OVERLAP if early else 0
-    describe: Callable[..., Callable[[], int | None]] = _with_attribute if number else _plain
-    known: dict[int, Callable[[], int | None]] = {}  # by stream: threads may launch at once
+    make: Callable[..., Prepared] = _with_attribute if number else _plain
 
-    def described(stream: int) -> Callable[[], int | None]:
-        if len(known) >= _MOST_STREAMS:
-            known.clear()
-        known[stream] = describe(function, *sizes, int(shared), stream, addresses, number)
-        return known[stream]
+    def prepare(stream: int, kept: Any = (arguments, addresses)) -> Prepared:
+        return make(function, *sizes, int(shared), stream, kept[1], number)
 
-    def start(stream: int, kept: Any = (arguments, addresses)) -> None:
-        try:
-            code = (known.get(stream) or described(stream))()
-        except RuntimeError as error:  # CuPy's
-            raise LaunchError(f"the driver refused a launch: {error}") from error
-        if code:
-            raise LaunchError(f"the driver refused a launch with error {code}")
+    return prepare
 
-    return start
+
+def start(launches: Sequence[Prepared]) -> None:
+    """Make launches that `launcher` has prepared.
+
+    Raises
+    ------
+    LaunchError
+    """
+    try:
+        for launch in launches:
+            if code := launch():
+                raise refused(code)
+    except refusals() as error:
+        raise refused(error) from error
+
+
+def refusals() -> type[Exception]:
+    """CuPy's error of the driver."""
+    found: type[Exception] = _device.cupy().cuda.driver.CUDADriverError
+    return found
+
+
+def refused(why: Any) -> LaunchError:
+    """Describe a launch that the driver refused: its code, or CuPy's error."""
+    return LaunchError(f"the driver refused a launch with error {why}")
 
 
 def _plain(
     function: int, grid: Any, block: Any, shared: int, stream: int, addresses: Any, _: int
-) -> Callable[[], None]:
+) -> Prepared:
     """Prepare a launch without attributes, by CuPy's binding: ctypes takes longer, as does Ex."""
     launch = _device.cupy().cuda.driver.launchKernel
     return partial(launch, function, *grid, *block, shared, stream, ctypes.addressof(addresses), 0)
@@ -143,7 +157,7 @@ def _plain(
 
 def _with_attribute(
     function: int, grid: Any, block: Any, shared: int, stream: int, addresses: Any, number: int
-) -> Callable[[], int]:
+) -> Prepared:
     attribute, three = _Attribute(number=number, value=1), ctypes.c_uint * 3
     made = _Launch(three(*grid), three(*block), shared, stream, ctypes.pointer(attribute), 1)
     launch = library().cuLaunchKernelEx

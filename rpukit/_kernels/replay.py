@@ -22,6 +22,7 @@ from rpukit._kernels.launch import Launched
 Array = Any
 Places = Sequence[tuple[int, int]]  # of an argument: indices of the launch and the parameter
 
+_MOST_STREAMS = 64  # of a replay
 _graph_arrays: dict[int, Any] = {}  # a graph uses them for an unknown time
 
 
@@ -69,7 +70,8 @@ class Replay:
         self.any_stream, self._thread = on_gpu and any_stream, thread
         self._stream = _device.current_stream() if on_gpu and not any_stream else None
         self._kept: list[Any] = []  # what kernels read or write at fixed addresses
-        self.starts: list[Callable[[int], None]] = []  # launch on a stream
+        self.prepared: dict[int, tuple[driver.Prepared, ...]] = {}  # launches, by stream
+        self._prepare: list[Callable[[int], driver.Prepared]] = []
         words: list[tuple[int, Any]] = []
         shared: dict[tuple[int, str], Any] = {}
         value_of = {at: k for k, places in enumerate(changing) for at in places}
@@ -88,7 +90,7 @@ class Replay:
                         words.append((k, slot.data if gpu else slot))
                     slot = shared[k, kind]
                 slots.append(slot)
-            self.starts.append(_start_of(one, slots))
+            self._prepare.append(_prepare(one, slots))
         self._words = tuple(words)
 
     @classmethod
@@ -130,22 +132,28 @@ class Replay:
     def again(self) -> None:
         """Launch with the arguments of the previous call, or else those recorded."""
         stream = _device.current_stream() if self.any_stream else self._stream or 0
-        for start in self.starts:
-            start(stream)
+        driver.start(self.prepared.get(stream) or self.on(stream))
+
+    def on(self, stream: int) -> tuple[driver.Prepared, ...]:
+        """Prepare the launches for a stream; `prepared` keeps them."""
+        if len(self.prepared) >= _MOST_STREAMS:
+            self.prepared.clear()
+        made = self.prepared[stream] = tuple(prepare(stream) for prepare in self._prepare)
+        return made
 
 
-def _start_of(one: Launched, slots: Sequence[Any]) -> Callable[[int], None]:
-    """Return a function that repeats a launch on a stream with the slots' current contents."""
+def _prepare(one: Launched, slots: Sequence[Any]) -> Callable[[int], driver.Prepared]:
+    """Return what prepares a launch for a stream, with the slots' contents at each start."""
     variant, grid, block, _, shared, early, together, device = one
     if device is not None:
         return variant.again(
             grid, block, slots, shared, early=early, together=together, device=device
         )
 
-    def start(_: int) -> None:
+    def start() -> None:
         variant.launch(grid, block, [slot[0] for slot in slots], shared)
 
-    return start
+    return lambda _: start
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rpukit import _device
-from rpukit._kernels import tune
+from rpukit._kernels import driver, tune
 from rpukit._kernels.launch import Launched, _here
 from rpukit._kernels.replay import Replay
 from rpukit.gemm import _turns, tensor
@@ -23,8 +23,8 @@ Form = tuple[Any, ...]
 
 _MOST, _MOST_FORMS = 1 << 12, 8  # calls, and calls at the same addresses
 _OF_TURNS = ("turns", "segments", "room")  # parameters of kernels: memory that `_turns` gives
-_known: dict[tuple[int, int, int], list[Known]] = {}
-_results: dict[Form, tuple[tuple[int, ...], Any]] = {}  # shape and type of the result
+_known: dict[tuple[int, int, int], Known] = {}
+_results: dict[Form, tuple[tuple[int, ...], Any]] = {}  # shape and type, by those of factors
 classes: set[type] = set()  # of arrays whose calls are known: CuPy's
 
 
@@ -33,65 +33,72 @@ class Known:
     """Replay of a product."""
 
     form: Form
-    shape: tuple[int, ...]  # of the result
     device: _device.Device
     several: bool  # whether there are other GPUs
     n_change: int  # of the tuner's decisions when the kernel was chosen
     current_stream: Callable[[], Any]  # of CuPy
     replay: Replay
+    other: Known | None = None  # of another form at the same addresses
 
 
-def form_of(a: Array, b: Array, trans_a: bool, trans_b: bool, dtype: Any) -> Form:
-    """Form of a call of two CuPy arrays, into an array of ``dtype``; None: the usual one."""
+def run(
+    a: Array, b: Array, out: Array | None, trans_a: bool, trans_b: bool, out_dtype: Any
+) -> Array | None:
+    """Replay the recorded call of these arrays and return its result; None if there is none.
+
+    ``a``, ``b``, ``out``: CuPy arrays; ``out_dtype``: None with `out`.
+    """
+    if out is None:
+        out = _allocate(a, b, trans_a, trans_b, out_dtype)
+        if out is None:
+            return None
+    known = _known.get((a.data.ptr, b.data.ptr, out.data.ptr))
+    if known is None or known.n_change != tune._n_change or _here.launches is not None:
+        return None
+    form = form_of(a, b, out, trans_a, trans_b)
+    while known.form != form:
+        if known.other is None:
+            return None
+        known = known.other
+    if known.several:  # an address that one GPU has freed may be another's
+        index = known.device.index
+        if any(x.data.device_id != index for x in (a, b, out)):
+            return None
+        if _device.current_index() != index:
+            with _device.using(known.device):
+                return run(a, b, out, trans_a, trans_b, None)
+    replay, stream = known.replay, known.current_stream().ptr
+    if not (replay.any_stream or replay.takes(stream)):
+        return None
+    try:
+        for launch in replay.prepared.get(stream) or replay.on(stream):
+            if code := launch():
+                raise driver.refused(code)
+    except driver.refusals() as error:
+        raise driver.refused(error) from error
+    return out
+
+
+def form_of(a: Array, b: Array, out: Array, trans_a: bool, trans_b: bool) -> Form:
+    """Form of a call of CuPy arrays."""
     return (
         a.shape,
         b.shape,
+        out.shape,
         a._c_contiguous or a.strides,  # either says all, and a flag costs less
         b._c_contiguous or b.strides,
+        out._c_contiguous,
         a.dtype,
         b.dtype,
+        out.dtype,
         trans_a,
         trans_b,
-        dtype,
     )
 
 
-def run(a: Array, b: Array, out: Array | None, form: Form) -> Array | None:
-    """Replay the recorded call of a form and return its result; return None if there is none.
-
-    ``out``: a CuPy array, of the type that is in the form.
-    """
-    if out is None:
-        out = _result(a, form)
-        if out is None:
-            return None
-    for known in _known.get((a.data.ptr, b.data.ptr, out.data.ptr), ()):
-        if known.form != form:
-            continue
-        if known.n_change != tune._n_change or _here.launches is not None:
-            return None
-        if out.shape != known.shape or not out._c_contiguous:
-            return None
-        if known.several:  # an address that one GPU has freed may be another's
-            index = known.device.index
-            if any(x.data.device_id != index for x in (a, b, out)):
-                return None
-            if _device.current_index() != index:
-                with _device.using(known.device):
-                    return run(a, b, out, form)
-        replay = known.replay
-        stream = known.current_stream().ptr
-        if not (replay.any_stream or replay.takes(stream)):
-            return None
-        for start in replay.starts:  # the addresses are the same
-            start(stream)
-        return out
-    return None
-
-
-def _result(a: Array, form: Form) -> Array | None:
-    """Allocate the result of a known form; None if there is none, or a graph is recorded."""
-    given = _results.get(form)
+def _allocate(a: Array, b: Array, trans_a: bool, trans_b: bool, out_dtype: Any) -> Array | None:
+    """Allocate a result as of a known call; None if there is none, or a graph is recorded."""
+    given = _results.get((a.shape, b.shape, a.dtype, trans_a, trans_b, out_dtype))
     if given is None:
         return None
     with _device.using(_device.device_of(a)):
@@ -100,7 +107,15 @@ def _result(a: Array, form: Form) -> Array | None:
         return a.__class__(*given)
 
 
-def keep(form: Form, launches: Sequence[Launched], a: Array, b: Array, out: Array) -> None:
+def keep(
+    launches: Sequence[Launched],
+    a: Array,
+    b: Array,
+    out: Array,
+    trans_a: bool,
+    trans_b: bool,
+    out_dtype: Any,
+) -> None:
     """Keep the launches of a call that used no other memory than its arrays.
 
     Or besides them the memory of `_turns`: then they stay on their stream, and those that use
@@ -125,20 +140,31 @@ def keep(form: Form, launches: Sequence[Launched], a: Array, b: Array, out: Arra
         return  # other threads have streams of their own by that handle
     ready = [one._replace(early=tensor.begins_early(one)) for one in launches]
     changing = [places[x.data.ptr] for x in (a, b, out)]
+    form, place = form_of(a, b, out, trans_a, trans_b), (a.data.ptr, b.data.ptr, out.data.ptr)
+    if len(_known) >= _MOST or len(_results) >= _MOST:
+        _known.clear()
+        _results.clear()
+    classes.add(a.__class__)
+    _results[a.shape, b.shape, a.dtype, trans_a, trans_b, out_dtype] = out.shape, out.dtype
     known = Known(
         form,
-        out.shape,
         _device.device_of(out),
         _device.several_gpus(),
         tune.n_changes(),
         _device.cupy().cuda.get_current_stream,
         Replay(ready, changing, any_stream=not waits, thread=thread),
     )
-    if len(_known) >= _MOST or len(_results) >= _MOST:
-        _known.clear()
-        _results.clear()
-    classes.add(a.__class__)
-    _results[form] = out.shape, out.dtype
-    place = a.data.ptr, b.data.ptr, out.data.ptr
-    others = [one for one in _known.get(place, ()) if one.form != form]
-    _known[place] = [known, *others[: _MOST_FORMS - 1]]
+    _known[place] = replace(known, other=_others(_known.get(place), known))
+
+
+def _others(kept: Known | None, new: Known) -> Known | None:
+    """Return what stays known at the addresses of a new call: a few other forms of now."""
+    found = []
+    while kept is not None:
+        if kept.form != new.form and kept.n_change == new.n_change:
+            found.append(kept)
+        kept = kept.other
+    last = None
+    for one in reversed(found[: _MOST_FORMS - 1]):
+        last = replace(one, other=last)
+    return last

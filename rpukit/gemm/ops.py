@@ -71,14 +71,13 @@ def det_gemm(
     >>> rk.det_gemm(a.astype(np.float16), b.astype(np.float16)).dtype
     dtype('float16')
     """
-    form, kind = None, a.__class__
+    kind = a.__class__
     alike = b.__class__ is kind and (out is None or (out_dtype is None and out.__class__ is kind))
-    if alike and (kind in _replays.classes or kind is _device.cupy_array_class()):
-        dtype = out_dtype if out is None else out.dtype
-        form = _replays.form_of(a, b, trans_a, trans_b, dtype)
-        made = _replays.run(a, b, out, form)
+    if alike and kind in _replays.classes:
+        made = _replays.run(a, b, out, trans_a, trans_b, out_dtype)
         if made is not None:
             return made
+    repeats = alike and kind is _device.cupy_array_class()
     a = _device.any_array(a, b, "a")
     b = _device.any_array(b, a, "b")
     if a.ndim not in (0, 2) and b.ndim == 2 and not trans_a:
@@ -91,13 +90,13 @@ def det_gemm(
         out = _result(a, b, out, (m, n), out_dtype, is_tensor, device)
         if 0 in (m, n, k):
             out.fill(0)
-        elif form is None:
+        elif not repeats:
             _multiply(a, b, out, trans_a, trans_b, is_tensor)
         else:
             with recording() as launches:
                 whole = _multiply(a, b, out, trans_a, trans_b, is_tensor)
             if whole:
-                _replays.keep(form, launches, a, b, out)
+                _replays.keep(launches, a, b, out, trans_a, trans_b, out_dtype)
     return out
 
 
