@@ -108,7 +108,8 @@ def launcher(
     Returns
     -------
     callable
-        Takes the driver's handle of a stream; see `Prepared`.
+        Takes the driver's handle of a stream; see `Prepared`. It has to be kept as long as what
+        it returns, which reads its memory.
     """
     addresses = (ctypes.c_void_p * len(arguments))(*(a.ctypes.data for a in arguments))
     sizes: list[Any] = [(*map(int, shape), 1, 1)[:3] for shape in (grid, block)]

@@ -305,7 +305,8 @@ class Variant:
             if together or (early and clock.capturing()):
                 words = [pack(a) for a in ready]
                 given = function.ptr, grid, block, shared, words, early, together
-                driver.start([driver.launcher(*given)(_device.current_stream())])
+                prepare = driver.launcher(*given)  # it keeps what the launch reads
+                driver.start([prepare(_device.current_stream())])
             else:
                 function(tuple(grid), tuple(block), ready, shared)
         except Exception as error:  # CuPy raises its own kinds
