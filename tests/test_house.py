@@ -143,7 +143,9 @@ AMERICAN = (
 def test_spelling_is_british():
     problems = []
     for path in TEXTS:
-        if path.suffix in (".py", ".cu", ".cuh", ".md") and path != Path(__file__):
+        if path.suffix not in (".py", ".cu", ".cuh", ".md") or path == Path(__file__):
+            continue
+        if re.search(AMERICAN, path.read_text(encoding="utf-8")):  # `prose` takes much longer
             words = {m[0] for m in re.finditer(AMERICAN, prose(path))}
             problems += [f"{name(path)}: {word}" for word in sorted(words)]
     fail_on(problems)

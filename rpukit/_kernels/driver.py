@@ -5,16 +5,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
+from rpukit import _device
 from rpukit.errors import DeviceError, LaunchError
 
 _TOGETHER = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE of cuda.h
 _OVERLAP = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-_MOST_STREAMS = 64
+Prepared = Callable[[], Any]  # launches: returns an error of the driver, or raises CuPy's
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
@@ -44,7 +45,7 @@ def library() -> Any:
     try:
         found = ctypes.CDLL("libcuda.so.1")
         found.cuTensorMapEncodeTiled  # noqa: B018
-        found.cuLaunchKernelEx.argtypes = (ctypes.c_void_p,) * 4
+        found.cuLaunchKernelEx  # noqa: B018
     except (OSError, AttributeError) as error:
         raise DeviceError(
             f"no tensor maps: {error}. They need a driver for CUDA 12 or later"
@@ -86,8 +87,8 @@ def launcher(
     arguments: Sequence[np.ndarray],
     early: bool,
     together: bool = False,
-) -> Callable[[int], None]:
-    """Return a function that launches a kernel on a stream, with its arguments laid out once.
+) -> Callable[[int], Prepared]:
+    """Return a function that prepares launches of a kernel, its arguments laid out once.
 
     Parameters
     ----------
@@ -96,7 +97,7 @@ def launcher(
     grid, block : tuple of int
     shared : int
     arguments : sequence of arrays
-        The bytes of each argument.
+        The bytes of each argument, which launches read.
     early : bool
         Whether the kernel may begin before the previous one has ended. It has to call
         `rk_wait_for_earlier` before it accesses memory.
@@ -107,26 +108,59 @@ def launcher(
     Returns
     -------
     callable
-        Takes the driver's handle of a stream.
+        Takes the driver's handle of a stream; see `Prepared`. It has to be kept as long as what
+        it returns, which reads its memory.
     """
-    attribute = _Attribute(number=_TOGETHER if together else _OVERLAP, value=1)
-    n_attribute = int(early or together)
     addresses = (ctypes.c_void_p * len(arguments))(*(a.ctypes.data for a in arguments))
-    sizes = [(ctypes.c_uint * 3)(*(*shape, 1, 1)[:3]) for shape in (grid, block)]
+    sizes: list[Any] = [(*map(int, shape), 1, 1)[:3] for shape in (grid, block)]
+    number = _TOGETHER if together else _OVERLAP if early else 0
+    make: Callable[..., Prepared] = _with_attribute if number else _plain
+
+    def prepare(stream: int, kept: Any = (arguments, addresses)) -> Prepared:
+        return make(function, *sizes, int(shared), stream, kept[1], number)
+
+    return prepare
+
+
+def start(launches: Sequence[Prepared]) -> None:
+    """Make launches that `launcher` has prepared.
+
+    Raises
+    ------
+    LaunchError
+    """
+    try:
+        for launch in launches:
+            if code := launch():
+                raise refused(code)
+    except refusals() as error:
+        raise refused(error) from error
+
+
+def refusals() -> type[Exception]:
+    """CuPy's error of the driver."""
+    found: type[Exception] = _device.cupy().cuda.driver.CUDADriverError
+    return found
+
+
+def refused(why: Any) -> LaunchError:
+    """Describe a launch that the driver refused: its code, or CuPy's error."""
+    return LaunchError(f"the driver refused a launch with error {why}")
+
+
+def _plain(
+    function: int, grid: Any, block: Any, shared: int, stream: int, addresses: Any, _: int
+) -> Prepared:
+    """Prepare a launch without attributes, by CuPy's binding: ctypes takes longer, as does Ex."""
+    launch = _device.cupy().cuda.driver.launchKernel
+    return partial(launch, function, *grid, *block, shared, stream, ctypes.addressof(addresses), 0)
+
+
+def _with_attribute(
+    function: int, grid: Any, block: Any, shared: int, stream: int, addresses: Any, number: int
+) -> Prepared:
+    attribute, three = _Attribute(number=number, value=1), ctypes.c_uint * 3
+    made = _Launch(three(*grid), three(*block), shared, stream, ctypes.pointer(attribute), 1)
     launch = library().cuLaunchKernelEx
-    known: dict[int, Any] = {}  # by stream, since threads may launch at the same time
-
-    def described(stream: int) -> Any:
-        if len(known) >= _MOST_STREAMS:
-            known.clear()
-        made = _Launch(*sizes, shared, stream, ctypes.pointer(attribute), n_attribute)
-        known[stream] = made, ctypes.addressof(made)
-        return known[stream]
-
-    def start(stream: int, kept: Any = (arguments, addresses)) -> None:
-        made = known.get(stream) or described(stream)
-        code = launch(made[1], function, kept[1], None)
-        if code:
-            raise LaunchError(f"the driver refused a launch with error {code}")
-
-    return start
+    # Objects of ctypes, as declared types would be looked at in every call.
+    return partial(launch, ctypes.byref(made), ctypes.c_void_p(function), addresses, None)

@@ -267,8 +267,8 @@ class Variant:
         early: bool = False,
         together: bool = False,
         device: int | None = None,
-    ) -> Callable[[int], None]:
-        """Return a function that repeats a launch on a stream, with the contents of `words`.
+    ) -> Callable[[int], driver.Prepared]:
+        """Return a function that prepares a launch on a stream, with the contents of `words`.
 
         The kernel has been launched on the device, by default the current one; `words` are its
         arguments, an array each as `pack` lays it out. The caller answers for what they say, and
@@ -304,8 +304,9 @@ class Variant:
                 self._shared[device] = shared
             if together or (early and clock.capturing()):
                 words = [pack(a) for a in ready]
-                start = driver.launcher(function.ptr, grid, block, shared, words, early, together)
-                start(_device.current_stream())
+                given = function.ptr, grid, block, shared, words, early, together
+                prepare = driver.launcher(*given)  # it keeps what the launch reads
+                driver.start([prepare(_device.current_stream())])
             else:
                 function(tuple(grid), tuple(block), ready, shared)
         except Exception as error:  # CuPy raises its own kinds

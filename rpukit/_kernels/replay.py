@@ -8,6 +8,7 @@ two calls be compared (`Replays`).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from rpukit._kernels.launch import Launched
 Array = Any
 Places = Sequence[tuple[int, int]]  # of an argument: indices of the launch and the parameter
 
+_MOST_STREAMS = 64  # of a replay
 _graph_arrays: dict[int, Any] = {}  # a graph uses them for an unknown time
 
 
@@ -49,19 +51,27 @@ class Replay:
     any_stream : bool
         Whether the launches may go to any stream, including one that is captured. This is valid
         if no later replay reads what they write.
+    thread : int, optional
+        The only thread that may launch them, where others could come between two launches.
     """
 
     def __init__(
-        self, launches: Sequence[Launched], changing: Sequence[Places], *, any_stream: bool = False
+        self,
+        launches: Sequence[Launched],
+        changing: Sequence[Places],
+        *,
+        any_stream: bool = False,
+        thread: int = 0,
     ) -> None:
         self._n_change = tune.n_changes()
         self._device = launches[0].device if launches else None
         on_gpu = self._device is not None
         self._several = on_gpu and _device.several_gpus()
-        self.any_stream = on_gpu and any_stream
+        self.any_stream, self._thread = on_gpu and any_stream, thread
         self._stream = _device.current_stream() if on_gpu and not any_stream else None
         self._kept: list[Any] = []  # what kernels read or write at fixed addresses
-        self._starts: list[Callable[[int], None]] = []
+        self.prepared: dict[int, tuple[driver.Prepared, ...]] = {}  # launches, by stream
+        self._prepare: list[Callable[[int], driver.Prepared]] = []
         words: list[tuple[int, Any]] = []
         shared: dict[tuple[int, str], Any] = {}
         value_of = {at: k for k, places in enumerate(changing) for at in places}
@@ -80,7 +90,7 @@ class Replay:
                         words.append((k, slot.data if gpu else slot))
                     slot = shared[k, kind]
                 slots.append(slot)
-            self._starts.append(_start_of(one, slots))
+            self._prepare.append(_prepare(one, slots))
         self._words = tuple(words)
 
     @classmethod
@@ -102,7 +112,16 @@ class Replay:
             return False
         if self._several and self._device != _device.current_index():
             return False
-        return self._stream is None or self._stream == _device.free_stream()
+        return self._stream is None or self.takes(_device.current_stream())
+
+    def takes(self, stream: int) -> bool:
+        """Whether the current stream, and the thread, are those recorded.
+
+        And the stream does not record a graph, as the default stream, 0, never does.
+        """
+        if self._thread and self._thread != threading.get_ident():
+            return False
+        return stream == self._stream and (stream == 0 or _device.free_stream() is not None)
 
     def __call__(self, *values: Any) -> None:
         """Launch with these numbers and addresses of arrays, in the order of `changing`."""
@@ -113,22 +132,28 @@ class Replay:
     def again(self) -> None:
         """Launch with the arguments of the previous call, or else those recorded."""
         stream = _device.current_stream() if self.any_stream else self._stream or 0
-        for start in self._starts:
-            start(stream)
+        driver.start(self.prepared.get(stream) or self.on(stream))
+
+    def on(self, stream: int) -> tuple[driver.Prepared, ...]:
+        """Prepare the launches for a stream; `prepared` keeps them."""
+        if len(self.prepared) >= _MOST_STREAMS:
+            self.prepared.clear()
+        made = self.prepared[stream] = tuple(prepare(stream) for prepare in self._prepare)
+        return made
 
 
-def _start_of(one: Launched, slots: Sequence[Any]) -> Callable[[int], None]:
-    """Return a function that repeats a launch on a stream with the slots' current contents."""
+def _prepare(one: Launched, slots: Sequence[Any]) -> Callable[[int], driver.Prepared]:
+    """Return what prepares a launch for a stream, with the slots' contents at each start."""
     variant, grid, block, _, shared, early, together, device = one
     if device is not None:
         return variant.again(
             grid, block, slots, shared, early=early, together=together, device=device
         )
 
-    def start(_: int) -> None:
+    def start() -> None:
         variant.launch(grid, block, [slot[0] for slot in slots], shared)
 
-    return start
+    return lambda _: start
 
 
 @dataclass(frozen=True, slots=True, eq=False)

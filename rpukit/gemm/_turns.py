@@ -1,4 +1,4 @@
-"""Device memory of products whose blocks share a sum: counters, and partial sums of segments."""
+"""Device memory that products share: counters, partial sums of segments, copies of factors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _rooms: dict[Device, Array] = {}
 _segments: dict[Any, Array] = {}
 _lock = threading.Lock()
 _MOST_STREAMS = 16
-_OF_THREAD = 2  # the driver's handle of each thread's default stream
+OF_THREAD = 2  # the driver's handle of each thread's default stream
 
 
 def zeros(count: int, device: Device) -> Array:
@@ -65,10 +65,11 @@ class Parts(NamedTuple):
         return memory(self.turns, self.room, np.float32, _device.device_of(out))
 
 
-def room(count: int, dtype: np.dtype[Any], device: Device) -> Array:
+def room(count: int, dtype: np.dtype[Any], device: Device, *, copies: bool = False) -> Array:
     """Memory for results of segments, which launches of one stream use one after the other.
 
-    A graph has memory of its own, as it may be launched on any stream.
+    A graph has memory of its own, as it may be launched on any stream. ``copies``: memory for
+    copies of factors, between two launches of a thread.
     """
     if device.kind == "cpu":
         made = _device.empty((count,), dtype, device)
@@ -77,7 +78,8 @@ def room(count: int, dtype: np.dtype[Any], device: Device) -> Array:
     stream, graph = _device.current_stream(), 0
     if _device.free_stream() is None:
         graph = driver.capture_number(stream) or -1
-    key = device, stream, graph, threading.get_ident() if stream == _OF_THREAD else 0
+    thread = threading.get_ident() if copies or stream == OF_THREAD else 0
+    key = device, stream, graph, thread, copies
     n_byte = count * dtype.itemsize
     words = _segments.get(key)
     if words is None or words.nbytes < n_byte or graph < 0:
@@ -88,3 +90,12 @@ def room(count: int, dtype: np.dtype[Any], device: Device) -> Array:
         keep_for_graph(words)
     found: Array = words[:n_byte].view(dtype)
     return found
+
+
+def is_copy(array: Array) -> bool:
+    """Whether an array is a copy of a factor, in memory of `room`."""
+    address = array.data.ptr
+    return any(
+        key[-1] and room.data.ptr <= address < room.data.ptr + room.nbytes
+        for key, room in list(_segments.items())
+    )

@@ -13,6 +13,7 @@ from rpukit._kernels import Kernel
 from rpukit._kernels.replay import keep_for_graph
 from rpukit._kernels.tensor_map import ALIGNMENT, fits
 from rpukit._workers import run_rows, work_grain
+from rpukit.gemm import _turns
 from rpukit.gemm.formats import bits
 
 Array = Any
@@ -20,6 +21,7 @@ Array = Any
 _COPY = Kernel("align_rows")
 _CHUNK, _THREADS, _EACH = 8, 256, 4  # words of 16 bytes; threads of a block; chunks of a thread
 _SECTOR = 16  # words of a sector of L2, 32 bytes
+_BRIEF = 1 << 26  # bytes of copies whose memory is kept for later products
 
 
 class Factor(NamedTuple):
@@ -68,22 +70,42 @@ def in_place(x: Array, sum_axis: int) -> Factor:
     return Factor(words, 1 - sum_axis, x.dtype == np.float16)
 
 
-def tight(*given: Factor, too: Sequence[bool] = (False, False)) -> list[Factor]:
+def tight(
+    *given: Factor, too: Sequence[bool] = (False, False), brief: bool = False
+) -> list[Factor]:
     """Copy to rows of whole sectors what the copy engine cannot read.
 
-    ``too``: which factors to copy in any case.
+    ``too``: which factors to copy in any case; ``brief``: whether only the next launch reads the
+    copies, so that later ones may take their memory.
     """
-    rooms, moves = [], []
-    for f, wanted in zip(given, too, strict=False):
-        if not f.words.size or (fits(f.words) and not wanted):
-            rooms.append(f)
-            continue
-        room = aligned(f.words.shape, np.uint16, _device.device_of(f.words), _SECTOR)
-        moves.append((f.words, room))
-        rooms.append(f._replace(words=room[:, : f.words.shape[1]]))
-    if moves:
-        align_rows(*moves)
-    return rooms
+    copied = [
+        f.words.size > 0 and (wanted or not fits(f.words))
+        for f, wanted in zip(given, too, strict=False)
+    ]
+    moved = [f.words for f, moves in zip(given, copied, strict=True) if moves]
+    if not moved:
+        return list(given)
+    rooms = _rooms(moved, brief)
+    align_rows(*zip(moved, rooms, strict=True))
+    left = iter(rooms)
+    return [
+        f._replace(words=next(left)[:, : f.words.shape[1]]) if moves else f
+        for f, moves in zip(given, copied, strict=True)
+    ]
+
+
+def _rooms(matrices: Sequence[Array], brief: bool) -> list[Array]:
+    """Memory for copies of matrices of words to rows of whole sectors."""
+    device = _device.device_of(matrices[0])
+    shapes = [(len(x), -(-x.shape[1] // _SECTOR) * _SECTOR) for x in matrices]
+    count = sum(rows * width for rows, width in shapes)
+    if not brief or device.kind == "cpu" or 2 * count > _BRIEF:
+        return [aligned(x.shape, np.uint16, device, _SECTOR) for x in matrices]
+    words, found = _turns.room(count, np.dtype(np.uint16), device, copies=True), []
+    for rows, width in shapes:
+        found.append(words[: rows * width].reshape(rows, width))
+        words = words[rows * width :]
+    return found
 
 
 def crosses(x: Factor) -> bool:

@@ -77,7 +77,7 @@ def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
                 multiply(p, q, words, tile=tile)
                 return
         too = copied(p.lines, q.lines, p.depth, (crosses(p), crosses(q)), device)
-        p, q = tight(p, q, too=too)
+        p, q = tight(p, q, too=too, brief=True)
     multiply(p, q, words)
 
 

@@ -281,6 +281,7 @@ def test_stuck_cells_of_a_fresh_tile_are_stuck(cell, storage, order):
     assert_same_bits(np.asarray(kernels), before)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("noise", [0, 0.3])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_exponential_steps_that_overflow_end_at_the_bound(noise, dtype, order):

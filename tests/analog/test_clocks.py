@@ -76,6 +76,7 @@ def test_across_32_bits(cell):
     assert run(made(cell, at - (1 << 32) + (1 << 33), events=at))[:2] != whole[:2]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("cell", CELLS)
 def test_the_last_samples(cell):
     tile = made(cell, END - 8)
@@ -170,6 +171,7 @@ def test_draws_of_circuits():
         pc.sample(1)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("start", [(1 << 32) - 3, (1 << 48) - 300])
 def test_statistics_of_circuits(start):
     x = np.random.default_rng(2).integers(0, 6, (600, 4))

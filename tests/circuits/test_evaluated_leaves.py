@@ -92,6 +92,7 @@ def test_samples_and_modes_are_those_of_scipy(name):
         assert value >= pc.log_likelihood(x[:, None]).max()
 
 
+@pytest.mark.sweep
 @each_leaf
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_em_never_lowers_the_likelihood(leaf, dtype):
@@ -326,6 +327,7 @@ class Laplace(circuits.FunctionLeaf):
         return p[:, 0]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("cuda", [LAPLACE, BODIES])
 def test_a_leaf_of_ones_own(order, tmp_path, cuda):
     circuits.register_leaf("laplace", laplace, laplace_statistic, cuda)

@@ -208,6 +208,7 @@ def test_steps_after_partials(rule, method):
         assert_same_bits(two.state()["arrays"][name], one.state()["arrays"][name])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("step", [64, 256, 512])
 def test_passes_of_any_length(step, monkeypatch):
     """Of the mirrors and of the kernels, whose launches are replayed."""

@@ -169,6 +169,7 @@ TRAINS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("parameters", TRAINS.values(), ids=TRAINS)
 @pytest.mark.parametrize("cell", [NOISY, rk.ConstantStep(dw_min=0.05)], ids=["soft", "constant"])
 @pytest.mark.parametrize("columns", [False, True])

@@ -12,6 +12,7 @@ from rpukit._kernels import Kernel, source
 from rpukit._kernels import compile as compiler
 from rpukit.errors import KernelCompileError
 from rpukit.testing import on_cpu
+from tools import check_kernels
 
 PLANTED = Path(__file__).parents[1] / "on_cpu/planted"
 PLAIN = source.read(PLANTED / "plain.cu")
@@ -291,3 +292,15 @@ def test_compiling_is_logged(folder, caplog):
         compiler.cubin(PLAIN, "sm_80", {})
         compiler.cubin(PLAIN, "sm_80", {})
     assert caplog.text.count("compiled plain for sm_80") == 1
+
+
+def test_two_days_compile_every_binary():
+    """And each day every set of macros of every kernel."""
+    every, *days = (
+        {(name, tuple(macros.items()), arch) for name, macros, arch in check_kernels.chosen(day)}
+        for day in (None, 7, 8)
+    )
+    assert every == days[0] | days[1]
+    for day in days:
+        assert {one[:2] for one in day} == {one[:2] for one in every}
+        assert len(day) < 0.7 * len(every)

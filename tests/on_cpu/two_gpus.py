@@ -8,6 +8,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,7 +62,7 @@ def _launcher(
     words: Any,
     early: bool,
     together: bool = False,
-) -> Callable[[int], None]:
+) -> Callable[[int], Callable[[], None]]:
     """Stand in for the driver: addresses alone, so that devices of arrays are not looked at."""
     function = Function.by_handle[handle]
     compiled = getattr(runner.library(function.variant), f"{function.variant.entry}__launch")
@@ -77,7 +78,7 @@ def _launcher(
         with here.lock:
             assert not compiled(*shapes, ctypes.c_uint(shared), zero, kept[1])
 
-    return start
+    return lambda stream: partial(start, stream)
 
 
 @contextmanager

@@ -52,6 +52,7 @@ def test_the_plan_itself_is_clean(case):
     assert faults(case, lambda instructions: None, 1) == set()
 
 
+@pytest.mark.sweep
 def test_every_transfer_is_needed(case):
     """A kernel without one of its transfers reads what is stale, or nothing arrives at home."""
     n = sum(isinstance(one, Copy) for one in case[1].programs[0].instructions)

@@ -189,6 +189,7 @@ def test_homes_are_as_small_as_the_anchors(name, peak):
     assert folder().exists()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [n for n in NAMES if n.endswith(("mlp_relu", "lenet_max"))])
 def test_any_op_may_be_opted_out(name):
     """Copies of ops before are under way, or not issued yet, when such an op begins."""
@@ -212,6 +213,7 @@ def layers():
     return b.training(b.apply("MSELoss", h, y))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "l2"), [("dense", 120_000), ("models/mlp_relu", 20_000)])
 def test_more_fast_memory_is_not_slower(name, l2):
     """Tiles and residents are chosen greedily: up to one part in 100 is left to chance."""
