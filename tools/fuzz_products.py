@@ -32,7 +32,7 @@ from random_products import Shape
 
 import rpukit as rk
 from rpukit import _device, tuning
-from rpukit.gemm import _real_tiles, _tiles, tensor
+from rpukit.gemm import _choice, _real_tiles, _tiles, tensor
 from rpukit.testing import on_cpu, set_runner
 
 _DTYPES = ("float32", "float64", "bfloat16", "float16")
@@ -110,10 +110,17 @@ def _tiles_of(s: Shape) -> list[Any]:
             for split in splits
         ]
     along = s.layout[0] == "T", s.layout[1] == "N"
-    fit = [t for t in _tiles.TILES if t.takes(along[0] if t.turned else along[1])]
+    every = [*_tiles.TILES, *_choice.fitted(s.m)]
+    fit = [t for t in every if t.takes(along[0] if t.turned else along[1])]
     several = [*fit, *_tiles.THIN_TILES] if s.k > tensor.SEGMENT else []
-    parts = [_tiles.apart(t) for t in several if scan_tiles.kept(t, s) <= 1 << 28]
+    parts = [_tiles.apart(t) for t in several if kept(t, s) <= 1 << 28]
     return [*fit, *_tiles.WARP_TILES, *_tiles.THIN_TILES, *parts]
+
+
+def kept(t: Any, s: Shape) -> int:
+    """Bytes of the results of segments, if a block makes each."""
+    n_segment = -(-s.k // tensor.SEGMENT)
+    return int(4 * scan_tiles.tensor_count(t, s) * t.rows * t.columns * n_segment)
 
 
 def factors_of(case: Case) -> tuple[np.ndarray, np.ndarray]:

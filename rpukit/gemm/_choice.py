@@ -91,7 +91,7 @@ def by_time(
     least, n_multi = (64 if a_along else 16), multiprocessors(device)
     fitting = [
         way
-        for tile in (*TILES, *_fitted(m))
+        for tile in (*TILES, *fitted(m))
         if tile.takes(a_along if tile.turned else b_along) and _across(tile) <= max(least, 2 * m)
         for way in _ways(tile, m, n, k)
     ]
@@ -111,7 +111,7 @@ def _across(tile: Tile) -> int:
 
 
 @cache
-def _fitted(m: int) -> tuple[Tile, ...]:
+def fitted(m: int) -> tuple[Tile, ...]:
     """Turned tiles a whole number of which are hardly more than m rows."""
     widths_of = {-(-m // (16 * parts)) * 16 for parts in range(1, _MOST_PARTS + 1)}
     return tuple(
