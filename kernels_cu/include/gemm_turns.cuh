@@ -101,7 +101,7 @@ struct Sharing {
 #pragma unroll
                 for (int y = 0; y < deep; ++y)
 #pragma unroll
-                    for (int x = 0; x < batch; ++x) more[y][x] = number + y < parts ? load(number + y, x0 + x) : (REAL)0;
+                    for (int x = 0; x < batch; ++x) more[y][x] = load(min(number + y, parts - 1), x0 + x);
 #pragma unroll
                 for (int y = 0; y < deep; ++y)
 #pragma unroll
