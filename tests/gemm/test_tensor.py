@@ -149,7 +149,8 @@ def sums_of_segments(tile, k, device):
     return made
 
 
-WITH_SEGMENTS = [*_tiles.TILES, *(_tiles.apart(t) for t in _tiles.TILES), "warps 64x64"]
+WIDE = [_tiles.turned(1, 208, 4), _tiles.turned(2, 144, 2), _tiles.turned(3, 112)]
+WITH_SEGMENTS = [*_tiles.TILES, *(_tiles.apart(t) for t in _tiles.TILES), *WIDE, "warps 64x64"]
 
 
 @pytest.mark.sweep
@@ -163,6 +164,35 @@ def test_every_tile_sums_segments(tile, monkeypatch):
         got = sums_of_segments(tile, 584, _device.CPU)
     for x, y in zip(got, expected, strict=True):
         assert_same_bits(x, y)
+
+
+@pytest.mark.parametrize(("m", "some"), [(1, False), (65, True), (2000, True), (5000, False)])
+def test_tiles_fitted_to_rows(m, some):
+    """They have room on a multiprocessor, and names by which they are found."""
+    found = _choice.fitted(m)
+    assert bool(found) is some
+    for tile in found:
+        assert _tiles.named(tile.name) == tile
+        assert tile.stages >= 3
+        assert tile.shared(wide=False) <= _device.shared_limit(_device.CPU)
+        assert tile.count(640, m) % tile.together == 0
+
+
+@pytest.mark.parametrize("name", ["turned 64x40", "turned 192x208", "turned 96x64", "64x80"])
+def test_tiles_that_do_not_exist(name):
+    with pytest.raises(ParameterError, match="tile: got"):
+        _tiles.named(name)
+
+
+def test_sums_to_go_on_from_take_no_cluster(monkeypatch):
+    monkeypatch.setattr(_tiles, "multiprocessors", lambda _: 132)
+    monkeypatch.setattr(_choice, "multiprocessors", lambda _: 132)
+    shape = (300, 8192, 3584, False, False)
+    tile = _choice.pick.__wrapped__(*shape, _device.CPU)
+    assert tile.together > 1
+    alone = _tiles.lone(tile)
+    assert (alone.together, alone.macros.get("CLUSTER")) == (1, None)
+    assert (alone.rows, alone.columns) == (tile.rows, tile.columns)
 
 
 @pytest.mark.parametrize("n", [200, 203])
