@@ -114,19 +114,29 @@ def multiply(
     Raises
     ------
     ParameterError
-        For a longer part with `partial` or `total`.
+        For a longer part, or a tile of a cluster, with `partial` or `total`; for a tile that does
+        not take the layout of its columns' factor.
     """
     if not out.size:
         return
-    part = part or (0, p.depth)
-    if part[1] - part[0] > SEGMENT and not (partial is None and total is None):
+    part, goes_on = part or (0, p.depth), not (partial is None and total is None)
+    if goes_on and part[1] - part[0] > SEGMENT:
         raise ParameterError(f"part: got {part}, need at most {SEGMENT} terms to go on from sums")
     if tile is None:
-        tile = choose(p, q, out, part, alone=partial is None and total is None)
+        tile = choose(p, q, out, part, alone=not goes_on)
+    elif isinstance(tile, Tile):
+        _check(tile, p if tile.turned else q, goes_on)
     if isinstance(tile, Tile):
         det_gemm_tensor(p, q, out, part, partial, total, tile)
     else:
         det_gemm_mma(p, q, out, part, partial, total, tile)
+
+
+def _check(tile: Tile, columns: Factor, goes_on: bool) -> None:
+    if goes_on and tile.together > 1:
+        raise ParameterError(f"tile: got {tile.name!r}, need one without a cluster to add sums")
+    if not tile.takes(bool(columns.along)):
+        raise ParameterError(f"tile: got {tile.name!r}, need a multiple of 64 columns here")
 
 
 def choose(
@@ -249,7 +259,7 @@ def prepare(
             np.int32(part[0]),
             np.int32(out.shape[1]),
             np.int32(GROUP // tile.cluster[0]),
-            *_maps(p, q, tile),
+            *_maps(p, q, tile, part[1]),
         ),
         0 if tile.turned or loose else columns,
         tile.shared(wide),
@@ -257,21 +267,21 @@ def prepare(
     )
 
 
-def _maps(p: Factor, q: Factor, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
-    """Tensor maps of the boxes that a block copies; those of a cluster copy parts of a stage."""
+def _maps(p: Factor, q: Factor, tile: Tile, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tensor maps of the boxes that a block copies; those of a cluster copy parts of a stage.
+
+    Terms from ``stop`` on are zeros: a part may end within a stage.
+    """
     i, j = tile.cluster
     columns = tile.columns // i if i > 1 else min(tile.columns, q.lines)
+
+    def box(x: Factor, height: int) -> np.ndarray:
+        words = x.words if stop == x.depth else x.words[:stop] if x.along else x.words[:, :stop]
+        return tensor_map(words, height, wide=not tile.streams and not crosses(x))
+
     return (
-        tensor_map(
-            p.words,
-            (DEPTH if p.along else tile.rows) // j,
-            wide=not tile.streams and not crosses(p),
-        ),
-        tensor_map(
-            q.words,
-            DEPTH // i if q.along else columns,
-            wide=not tile.streams and not crosses(q),
-        ),
+        box(p, (DEPTH if p.along else tile.rows) // j),
+        box(q, DEPTH // i if q.along else columns),
     )
 
 
