@@ -17,7 +17,8 @@
 //
 // Macros: BI, BJ, WI, WJ (BI % (16 WI) == BJ % (16 WJ) == 0; with COPIERS, BJ may be 8 WJ), ST, P_MN, Q_MN, OUT_T, RESULT,
 //         FROM, ADD, HALF, COPIERS (warps that only copy: gemm_thin.cuh; then P_VEC, Q_VEC: elements a copy, 8, 2 or 1; and
-//         SEGMENT: terms, a multiple of 64 ST), APART (needs COPIERS, no FROM; `turns`: 0 for each warp of a tile).
+//         SEGMENT: terms, a multiple of 64 ST), SHORT (blocks a multiprocessor; all of the sum at once: gemm_short.cuh, with P_VEC and
+//         Q_VEC; no COPIERS), APART (needs COPIERS, no FROM; `turns`: 0 for each warp of a tile).
 // Alignment: p, q and their lines 16 bytes, or those of P_VEC, Q_VEC elements.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_mma
 // op: rpukit.gemm.tensor.det_gemm_mma
@@ -34,6 +35,9 @@
 // check: BI=64 BJ=16 WI=4 WJ=1 ST=16 COPIERS=8 Q_VEC=1 Q_MN=1 P_VEC=1 HALF=1
 // check: BI=16 BJ=8 WI=1 WJ=1 ST=16 COPIERS=2 OUT_T=1 APART=1
 // check: BI=64 BJ=16 WI=4 WJ=1 ST=16 COPIERS=8 OUT_T=1 P_MN=1 P_VEC=2 Q_VEC=2 Q_MN=1 APART=1
+// check: BI=64 BJ=32 WI=4 WJ=2 SHORT=3 OUT_T=1 P_VEC=1 Q_VEC=2
+// check: BI=64 BJ=8 WI=4 WJ=1 SHORT=4 OUT_T=1 P_MN=1 P_VEC=2 Q_MN=1 Q_VEC=1
+// check: BI=64 BJ=64 WI=4 WJ=2 SHORT=2 OUT_T=1 P_MN=1 P_VEC=2 Q_VEC=1 HALF=1
 // source: docs/semantics/gemm.md; PTX ISA 7.0, warp-level matrix instructions.
 #include "gemm_warps.cuh"
 
@@ -58,19 +62,27 @@
 #ifndef Q_VEC
 #define Q_VEC 8
 #endif
+#ifndef SHORT
+#define SHORT 0
+#endif
 #ifndef APART
 #define APART 0
 #endif
 #ifndef SEGMENT
 #define SEGMENT 4096
 #endif
-static_assert(!APART || (COPIERS && !FROM), "macros");
+static_assert((!APART || (COPIERS && !FROM)) && (!SHORT || !COPIERS), "macros");
+#if COPIERS || SHORT
+#include "gemm_feed.cuh"
+#endif
 #if COPIERS
 #include "gemm_parts.cuh"
 #include "gemm_thin.cuh"
+#elif SHORT
+#include "gemm_short.cuh"
 #endif
 
-extern "C" __global__ void __launch_bounds__(N_THREAD + 32 * COPIERS, 1)
+extern "C" __global__ void __launch_bounds__(N_THREAD + 32 * COPIERS, SHORT ? SHORT : 1)
 det_gemm_mma(int n_i, int n_j, int n_r, int ld_p, int ld_q, int ld, int group, const u16 *p, const u16 *q, const float *partial,
              const float *total, RESULT *out, u32 *turns, float *room) {
     extern __shared__ __align__(1024) unsigned char raw[];
@@ -81,7 +93,7 @@ det_gemm_mma(int n_i, int n_j, int n_r, int ld_p, int ld_q, int ld, int group, c
     int i0 = (first + rest % lines) * BI, j0 = rest / lines * BJ;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, wi = warp % WI * (BI / WI), wj = warp / WI * (BJ / WJ);
     float d[MI][MJ][4];
-#if COPIERS
+#if COPIERS || SHORT
     rk_wait_for_earlier();
     rk_let_later_begin();
 #endif
@@ -97,6 +109,8 @@ det_gemm_mma(int n_i, int n_j, int n_r, int ld_p, int ld_q, int ld, int group, c
     int n_mine = APART ? min(n_r - start, SEGMENT) : n_r;
     if (!thin_results(d, shared, p_part, q_part, ld_p, ld_q, i0, j0, n_i, n_j, n_mine, wi, wj)) return;
     if (APART && !join_parts<MI * MJ * 4, 32>(&d[0][0][0], room, turns, tile * (WI * WJ) + warp, part, (n_r - 1) / SEGMENT + 1, 0)) return;
+#elif SHORT
+    short_results(d, shared, p, q, ld_p, ld_q, i0, j0, n_i, n_j, n_r, wi, wj);
 #else
     int n_step = (n_r + BK - 1) / BK;
     auto ask = [&](int slot, int k) {

@@ -150,7 +150,7 @@ def macros_of(s: Shape, tile: Any, skip: int = 0) -> list[tuple[str, dict[str, A
         words |= {"LOOSE": int(s.n % 8 != 0)}
         words |= tile.segment_macros(several * (1 + tile.apart))
         return [("det_gemm_tensor", {**tile.macros, **words})]
-    if tile.copiers:
+    if tile.anywhere:
         vec = vectors_of(s, skip)[:: -1 if tile.turned else 1]
         words |= {"P_VEC": vec[0], "Q_VEC": vec[1]}
         words |= {"SEGMENT": tensor.SEGMENT, "APART": int(several and tile.apart)}
@@ -177,7 +177,7 @@ def run_tile(s: Shape, tile: Any, a: Any, b: Any, out: Any) -> None:
         return
     out = bits(out)
     p, q = tensor.in_place(a, 0 if trans_a else 1), tensor.in_place(b, 1 if trans_b else 0)
-    if getattr(tile, "copiers", 0):
+    if getattr(tile, "anywhere", False):
         tensor.multiply(p, q, out, tile=tile)
         return
     tensor.multiply(*tensor.tight(p, q), out, tile=tile)

@@ -180,7 +180,7 @@ def begins_early(one: Launched) -> bool:
     """
     macros = one.variant.macros
     if one.variant.entry == "det_gemm_mma":
-        return int(macros.get("COPIERS", 0)) > 0
+        return int(macros.get("COPIERS", 0)) > 0 or int(macros.get("SHORT", 0)) > 0
     if one.variant.entry != "det_gemm_tensor" or int(macros.get("OUT_T", 0)) == 0:
         return False
     slabs = int(macros.get("ST", 0)) * int(macros.get("SLABS", 1))

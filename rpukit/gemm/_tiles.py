@@ -122,6 +122,7 @@ class WarpTile:
     turned: bool = False
     copiers: int = 0  # warps that only copy: factors may begin anywhere, sums may have any length
     apart: bool = False  # a block makes one segment of a sum
+    short: int = 0  # blocks a multiprocessor: sums of at most `stages`; factors may begin anywhere
 
     def valid(self, n_batch: int) -> bool:
         """Whether the tile takes the batch: always."""
@@ -132,14 +133,21 @@ class WarpTile:
         return 32 * (self.warps[0] * self.warps[1] + self.copiers)
 
     @property
-    def shared(self) -> int:
-        """Bytes of shared memory."""
+    def anywhere(self) -> bool:
+        """Whether factors may begin anywhere in memory."""
+        return self.copiers > 0 or self.short > 0
+
+    def shared(self, depth: int) -> int:
+        """Bytes of shared memory for a sum of so many terms."""
         barriers = 16 * self.stages if self.copiers else 0
-        return self.stages * (self.rows + self.columns) * 2 * DEPTH + barriers
+        stages = -(-depth // DEPTH) if self.short else self.stages
+        return stages * (self.rows + self.columns) * 2 * DEPTH + barriers
 
     @property
     def macros(self) -> dict[str, int]:
         copiers = {"COPIERS": self.copiers} if self.copiers else {}
+        if self.short:
+            copiers = {"SHORT": self.short}
         return {
             "BI": self.rows,
             "BJ": self.columns,
@@ -256,9 +264,23 @@ THIN_TILES = tuple(
     WarpTile(f"thin {i}x{j}/{copiers}", i, j, warps, stages, True, copiers)
     for i, j, warps, stages, copiers in _THIN
 )
+_SHORT = (  # rows, columns, warps along both, stages, blocks a multiprocessor
+    (64, 8, (4, 1), 16, 4),
+    (64, 16, (4, 1), 16, 4),
+    (64, 16, (4, 2), 16, 3),
+    (64, 32, (4, 2), 16, 3),
+    (64, 64, (4, 2), 12, 3),
+    (32, 16, (2, 1), 16, 6),
+)
+SHORT_TILES = tuple(
+    WarpTile(
+        f"short {i}x{j}/{warps[0] * warps[1]}", i, j, warps, stages, turned=True, short=blocks
+    )
+    for i, j, warps, stages, blocks in _SHORT
+)
 BY_NAME: dict[str, Tile | WarpTile] = {
     **{tile.name: tile for tile in TILES},
-    **{tile.name: tile for tile in (*WARP_TILES, *THIN_TILES)},
+    **{tile.name: tile for tile in (*WARP_TILES, *THIN_TILES, *SHORT_TILES)},
 }
 
 

@@ -115,7 +115,7 @@ def multiply(
     ------
     ParameterError
         For a longer part, or a tile of a cluster, with `partial` or `total`; for a tile that does
-        not take the layout of its columns' factor.
+        not take the layout of its columns' factor, or so many terms.
     """
     if not out.size:
         return
@@ -124,15 +124,20 @@ def multiply(
         raise ParameterError(f"part: got {part}, need at most {SEGMENT} terms to go on from sums")
     if tile is None:
         tile = choose(p, q, out, part, alone=not goes_on)
-    elif isinstance(tile, Tile):
-        _check(tile, p if tile.turned else q, goes_on)
+    else:
+        _check(tile, p if tile.turned else q, part[1] - part[0], goes_on)
     if isinstance(tile, Tile):
         det_gemm_tensor(p, q, out, part, partial, total, tile)
     else:
         det_gemm_mma(p, q, out, part, partial, total, tile)
 
 
-def _check(tile: Tile, columns: Factor, goes_on: bool) -> None:
+def _check(tile: Tile | WarpTile, columns: Factor, depth: int, goes_on: bool) -> None:
+    if isinstance(tile, WarpTile):
+        if tile.short and depth > tile.stages * DEPTH:
+            most = tile.stages * DEPTH
+            raise ParameterError(f"tile: got {tile.name!r} and {depth} terms, it takes {most}")
+        return
     if goes_on and tile.together > 1:
         raise ParameterError(f"tile: got {tile.name!r}, need one without a cluster to add sums")
     if not tile.takes(bool(columns.along)):
@@ -298,7 +303,7 @@ def det_gemm_mma(
     if not _device.runs_kernels(_device.namespace(p.words, q.words, out)):
         _run_mirror("det_gemm_mma", p, q, out, part, partial, total)
         return
-    if part[1] - part[0] > SEGMENT and not tile.copiers:
+    if part[1] - part[0] > SEGMENT and not tile.anywhere:
         _by_segments(functools.partial(det_gemm_mma, tile=tile), p, q, out, part)
         return
     if tile.turned:
@@ -326,10 +331,10 @@ def det_gemm_mma(
             out,
             *parts.memory(out),
         ),
-        shared=tile.shared,
+        shared=tile.shared(part[1] - part[0]),
         macros={
             **tile.macros,
-            **(_thin_macros(p, q, apart) if tile.copiers else {}),
+            **(_thin_macros(p, q, apart) if tile.anywhere else {}),
             **_macros(p, q, out.dtype == np.float32, partial is not None, total is not None),
         },
     )
