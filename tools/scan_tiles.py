@@ -69,15 +69,9 @@ def tiles_of(s: Shape, most: int = _MOST_WAYS) -> list[Any]:
         return ways_of(s, most) if most else []
     along = s.layout[0] == "T", s.layout[1] == "N"
     near = _choice.by_time(s.m, s.n, s.k, *along, _device.parse_device(DEVICE))[: most // 2]
-    thin = [t for t in _tiles.THIN_TILES if rough_thin(t, s)]
+    thin = [t for t in _choice.copying(min(vectors_of(s)), s.k) if tensor_count(t, s) <= 132 * 8]
     thin += [_tiles.apart(t) for t in thin if s.k > tensor.SEGMENT]
     return [*near, *thin]
-
-
-def rough_thin(t: Any, s: Shape) -> bool:
-    """Whether a thin tile is meant for the factors, and there are not far too many blocks."""
-    meant = (t.name, min(vectors_of(s))) in _choice._THIN_PACES
-    return meant and tensor_count(t, s) <= 132 * 8
 
 
 def vectors_of(s: Shape, skip: int = 0) -> tuple[int, int]:

@@ -9,13 +9,25 @@ __device__ __forceinline__ void short_results(float (&d)[MI][MJ][4], u32 shared,
     int me = __shfl_sync(~0u, threadIdx.x / 32, 0), n_step = (n_r + BK - 1) / BK;
     Feed<BI, P_MN, P_VEC, warps> of_p(p, ld_p, i0, n_i, 0, me);
     Feed<BJ, Q_MN, Q_VEC, warps> of_q(q, ld_q, j0, n_j, 0, warps - 1 - me);
-#pragma unroll 1
-    for (int k = 0; k < n_step; ++k) {
+    u32 of_even[2][BATCH], of_odd[2][BATCH];
+    auto take = [&](u32 (&v)[2][BATCH], int k) {
+        if (k >= n_step) return;
         u32 stage = shared + k * STAGE;
-        int left = n_r - k * BK;
-        if (left >= BK) of_p.template every<true>(stage, left), of_q.template every<true>(stage + BI * BK * 2, left);
-        else of_p.template every<false>(stage, left), of_q.template every<false>(stage + BI * BK * 2, left);
+        of_p.take(v[0], stage, n_r - k * BK), of_q.take(v[1], stage + BI * BK * 2, n_r - k * BK);
         of_p.skip(BK), of_q.skip(BK);
+    };
+    auto leave = [&](u32 (&v)[2][BATCH], int k) {
+        if (k >= n_step) return;
+        u32 stage = shared + k * STAGE;
+        of_p.leave(v[0], stage), of_q.leave(v[1], stage + BI * BK * 2);
+    };
+    take(of_even, 0);
+#pragma unroll 1
+    for (int k = 0; k < n_step; k += 2) {  // what goes through registers is read a stage ahead
+        take(of_odd, k + 1);
+        leave(of_even, k);
+        take(of_even, k + 2);
+        leave(of_odd, k + 1);
     }
     rk_copies_end();
     rk_copies_left<0>();

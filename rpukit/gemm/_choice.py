@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from rpukit._device import Device, multiprocessors
 from rpukit._kernels import tune
@@ -11,6 +11,8 @@ from rpukit.gemm._tiles import (
     BY_NAME,
     DEPTH,
     SEGMENT,
+    SHARED,
+    SHORT_TILES,
     THIN_TILES,
     TILES,
     Tile,
@@ -50,13 +52,11 @@ def pick_thin(
     """
     if not has_warpgroups(device):
         return None
-    usual, begin = by_time(m, n, k, a_along, b_along, device)[0], min(begins)
-    n_multi = multiprocessors(device)
+    usual, n_multi = by_time(m, n, k, a_along, b_along, device)[0], multiprocessors(device)
     times = {
-        tile: thin_microseconds(tile, m, n, k, begin, b_along, n_multi)
-        for thin in THIN_TILES
-        if (thin.name, begin) in _THIN_PACES
-        for tile in _ways(thin, m, n, k)
+        tile: warp_microseconds(tile, m, n, k, begins, (a_along, b_along), n_multi)
+        for one in copying(min(begins), k)
+        for tile in _ways(one, m, n, k)
     }
     thin = min(times, key=times.__getitem__)
     crossing = _crossing(m if a_along else k), _crossing(n if b_along else k)
@@ -140,11 +140,11 @@ def _ways(tile: Any, m: int, n: int, k: int) -> list[Any]:
 # Microseconds of 64 terms of the sum and of a tile besides them, of tiles of few columns where a
 # multiprocessor has as many blocks as it can.
 _PACES = {
-    "turned 64x16 deep": (0.0581, 0.58),
+    "turned 64x16 deep": (0.0581, 0.53),
     "turned 64x16 long": (0.0642, 0.46),
-    "turned 64x16": (0.1439, 0.55),
-    "turned 64x16 in threes": (0.2873, 0.52),
-    "turned 64x32 deep": (0.0767, 0.38),
+    "turned 64x16": (0.1324, 0.55),
+    "turned 64x16 in threes": (0.2385, 0.52),
+    "turned 64x32 deep": (0.0706, 0.38),
     "turned 64x32": (0.1753, 0.53),
     "turned 64x32 in threes": (0.2307, 1.48),
     "turned 64x48": (0.2361, 0.51),
@@ -152,16 +152,18 @@ _PACES = {
 }
 # The same of other tiles, by the columns that warpgroups multiply and by the lines of both factors
 # that are fetched; a line that begins within a pair of sectors counts for more.
-_COLUMN, _LINE, _STAGE, _SHARPER = 0.00122, 0.00047, 0.0734, 6.4
-_CROSSED, _CROSSED_L2, _CROSSED_FEW = 1.24, 0.74, 0.30
+_COLUMN, _LINE, _STAGE, _SHARPER = 0.00122, 0.00056, 0.0734, 6.4
+_CROSSED, _CROSSED_L2 = 1.24, 0.74
+_CROSSED_FEW = 0.50, 0.15  # the same for tiles of few columns: as a part of the whole stage
 _END, _END_COLUMN, _END_TURNED = 0.27, 0.0021, 0.0037
-_START, _CLUSTER = 2.37, 0.38  # microseconds of a launch, and more of one in clusters
+_START, _CLUSTER = 2.18, 0.38  # microseconds of a launch, and more of one in clusters
+_TOGETHER = 1.04  # how much longer a stage of a cluster takes
 _FEWER = 0.96  # power of their number by which fewer blocks take less time
 _LOOSE, _LOOSE_TURNED = 1.72, 1.46  # microseconds of 64 columns of results that begin anywhere
 _L2, _MEMORY = 16.5e6, 4.10e6  # bytes a microsecond that tiles fetch; of each matrix once
 _SOFT = 2.3  # power by which the slowest of several limits counts most
-_JOIN, _JOINED = 2.49, 8.5e6  # microseconds of adding segments; bytes a microsecond
-_COPY, _COPIED = 3.18, 4.65e6  # microseconds of a launch that copies; bytes a microsecond
+_JOIN, _JOINED = 2.49, 7.8e6  # microseconds of adding segments; bytes a microsecond
+_COPY, _COPIED = 3.6, 5.6e6  # microseconds of a launch that copies; bytes a microsecond
 
 
 def microseconds(
@@ -175,7 +177,8 @@ def microseconds(
 ) -> float:
     """Estimate the time of a product by warpgroups, with the copies that it needs.
 
-    The constants are fitted to 2800 times of 200 random products on an H200.
+    The constants are fitted to 2800 times of 200 random products on an H200, and some of them to
+    the choice among the tiles of 520 more.
     """
     rows, columns = (n, m) if tile.turned else (m, n)
     count, steps = tile.count(rows, columns), -(-k // DEPTH)
@@ -210,58 +213,123 @@ def _pace(
     """Microseconds of 64 terms, and of a tile besides them."""
     known = _PACES.get(tile.name.removesuffix(" apart"))
     if known is not None:
-        return known[0] * (1 + _CROSSED_FEW * crossing[0]), known[1]
+        slower = sum(x * cross for x, cross in zip(_CROSSED_FEW, crossing, strict=True))
+        return known[0] * (1 + slower), known[1]
     columns = tile.groups * tile.columns
     fetched = sum(x * (1 + _CROSSED * cross) for x, cross in zip(lines, crossing, strict=True))
     waiting = _LINE * fetched + _STAGE / tile.slabs
     stage = ((_COLUMN * columns) ** _SHARPER + waiting**_SHARPER) ** (1 / _SHARPER)
+    stage *= _TOGETHER if tile.together > 1 else 1.0
     return stage, _END + (_END_TURNED if tile.turned else _END_COLUMN) * columns
 
 
-def thin_microseconds(
-    tile: WarpTile, m: int, n: int, k: int, begin: int, b_along: bool, n_multi: int
+class Paces(NamedTuple):
+    """Microseconds of a product by warps that copy: fitted to 1,100 times on an H200."""
+
+    start: float  # of a launch
+    block: float  # of a block alone, besides its stages
+    other: float  # of each block of a multiprocessor, one after another
+    result: float  # of 1024 results of a block, likewise
+    copy: dict[int, float]  # of a warp's turn to copy; elements at whose multiples rows begin
+    crowded: dict[int, float]  # of the same where many warps copy
+    through: float  # of a stage that goes through registers
+    memory: float  # bytes a microsecond
+    chains: dict[str, float]  # of 64 terms
+
+
+_BY_COPIERS = Paces(
+    0.91,
+    0.99,
+    0.31,
+    0.178,
+    {8: 0.0026, 2: 0.0081, 1: 0.017},
+    {8: 0.0067, 2: 0.0028, 1: 0.0034},
+    0.09,
+    11.2e6,
+    {
+        "thin 16x16/8": 0.085,
+        "thin 16x8/2": 0.064,
+        "thin 16x8/8": 0.040,
+        "thin 32x16/4": 0.061,
+        "thin 32x16/8": 0.062,
+        "thin 64x16/4": 0.043,
+        "thin 64x16/8": 0.043,
+        "thin 64x32/8": 0.079,
+        "thin 64x64/4": 0.080,
+    },
+)
+_AT_ONCE = Paces(
+    1.61,
+    0.04,
+    0.0,
+    0.128,
+    {8: 0.0, 2: 0.0, 1: 0.009},
+    {8: 0.0075, 2: 0.0029, 1: 0.0037},
+    0.42,
+    7.16e6,
+    {
+        "short 64x8": 0.085,
+        "short 64x16": 0.101,
+        "short 64x32": 0.145,
+        "short 64x64": 0.176,
+    },
+)
+_JOINED_WARPS = 0.85  # microseconds of adding segments
+_RESIDENT = 512  # threads that copy and multiply, of a multiprocessor at a time
+_SURE = 0.97  # what another tile has to take by the model, beside one of these
+
+
+def copying(begin: int, k: int) -> list[WarpTile]:
+    """Tiles with warps that copy which are meant for rows that begin at such multiples."""
+    copiers = {8: (2,), 2: (2, 4, 8), 1: (8,)}[begin]
+    thin = [tile for tile in THIN_TILES if tile.copiers in copiers]
+    return thin + [tile for tile in SHORT_TILES if k <= tile.stages * DEPTH]
+
+
+def warp_microseconds(
+    tile: WarpTile,
+    m: int,
+    n: int,
+    k: int,
+    begins: tuple[int, int],
+    along: tuple[bool, bool],
+    n_multi: int,
 ) -> float:
-    """Estimate the time of a product by warps some of which copy."""
-    alone, each = _THIN_PACES[tile.name.removesuffix(" apart"), begin]
-    n_segment = -(-k // SEGMENT) if tile.apart else 1
-    blocks = -(-tile.count(n, m) * n_segment // n_multi)
-    if begin == 8 and not b_along:
-        each *= _WHOLE_LINES
+    """Estimate the time of a product by warps that copy: all of them, or some for the others."""
+    paces = _AT_ONCE if tile.short else _BY_COPIERS
     steps = -(-min(k, SEGMENT if tile.apart else k) // DEPTH)
-    time = steps * _soft(alone, blocks * each)
-    time += _THIN_JOIN if tile.apart else (blocks - 1) * _THIN_BLOCK
-    return _THIN_START + _soft(time, 2 * k * (m + n) / _THIN_MEMORY)
+    n_block = tile.count(n, m) * (-(-k // SEGMENT) if tile.apart else 1)
+    most = min(tile.short or _RESIDENT // tile.threads, SHARED // (tile.shared(k) + 1024))
+    turns = [
+        _turns(lines, there, begin, whole)
+        for lines, there, begin, whole in zip(
+            (tile.columns, tile.rows), (m, n), begins, along, strict=True
+        )
+    ]
+    copy, crowded = (
+        sum(x * pace[begin] for x, begin in zip(turns, begins, strict=True))
+        for pace in (paces.copy, paces.crowded)
+    )
+    copy += paces.through * (min(begins) == 1)
+    chain = paces.chains[tile.name.removesuffix(" apart")]
+    if tile.short:
+        alone = paces.block + steps * (copy * 32 / tile.threads + chain)
+    else:
+        alone = paces.block + copy + steps * max(chain, copy / tile.copiers)
+    each = steps * crowded + paces.other + paces.result * tile.rows * tile.columns / 1024
+    return (
+        paces.start
+        + -(-n_block // (n_multi * max(1, most))) * alone
+        + -(-n_block // n_multi) * each
+        + 2 * (k * (m + n) + m * n) / paces.memory
+        + _JOINED_WARPS * tile.apart
+    )
 
 
-def _soft(x: float, y: float) -> float:
-    return float((x**_THIN_SOFT + y**_THIN_SOFT) ** (1 / _THIN_SOFT))
-
-
-# Microseconds of a stage, of a block alone and of each of many on a multiprocessor, by the tile
-# and the elements at whose multiples rows begin: fitted to 374 times on an H200.
-_THIN_PACES = {
-    ("thin 16x8/2", 8): (0.098, 0.068),
-    ("thin 16x8/2", 2): (0.123, 0.087),
-    ("thin 32x16/4", 2): (0.174, 0.165),
-    ("thin 64x16/4", 2): (0.103, 0.250),
-    ("thin 16x8/8", 2): (0.100, 0.094),
-    ("thin 16x16/8", 2): (0.174, 0.149),
-    ("thin 32x16/8", 2): (0.139, 0.193),
-    ("thin 64x16/8", 2): (0.093, 0.262),
-    ("thin 64x32/8", 2): (0.35, 0.31),
-    ("thin 64x64/4", 2): (0.5, 0.46),
-    ("thin 16x8/8", 1): (0.119, 0.111),
-    ("thin 16x16/8", 1): (0.163, 0.152),
-    ("thin 32x16/8", 1): (0.115, 0.234),
-    ("thin 64x16/8", 1): (0.098, 0.292),
-    ("thin 64x32/8", 1): (0.57, 0.6),
-}
-_WHOLE_LINES = 0.55  # of the time of many blocks, if they read 128 bytes at a place
-_THIN_BLOCK = 0.65  # microseconds of each other block, besides its stages
-_THIN_START, _THIN_MEMORY = 2.66, 2.72e6  # microseconds of a launch; bytes a microsecond
-_THIN_JOIN = 0.42  # microseconds of adding segments
-_THIN_SOFT = 4.0  # power by which the slower of two limits counts more
-_SURE = 0.97  # what another tile has to take by the model, beside a thin one
+def _turns(lines: int, there: int, begin: int, along: bool) -> float:
+    """How often a warp copies for a stage of so many lines, of which some are there."""
+    rows, width = (DEPTH, lines) if along else (min(lines, there), DEPTH)
+    return rows * min(32, width // (8 if begin == 8 else 2)) / 32
 
 
 # What factors whose rows begin within sectors of L2 add to the time of a large product, as a part:

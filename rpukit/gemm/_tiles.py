@@ -265,17 +265,13 @@ THIN_TILES = tuple(
     for i, j, warps, stages, copiers in _THIN
 )
 _SHORT = (  # rows, columns, warps along both, stages, blocks a multiprocessor
-    (64, 8, (4, 1), 16, 4),
-    (64, 16, (4, 1), 16, 4),
-    (64, 16, (4, 2), 16, 3),
+    (64, 8, (4, 1), 16, 3),
+    (64, 16, (4, 1), 16, 3),
     (64, 32, (4, 2), 16, 3),
     (64, 64, (4, 2), 12, 3),
-    (32, 16, (2, 1), 16, 6),
 )
 SHORT_TILES = tuple(
-    WarpTile(
-        f"short {i}x{j}/{warps[0] * warps[1]}", i, j, warps, stages, turned=True, short=blocks
-    )
+    WarpTile(f"short {i}x{j}", i, j, warps, stages, turned=True, short=blocks)
     for i, j, warps, stages, blocks in _SHORT
 )
 BY_NAME: dict[str, Tile | WarpTile] = {

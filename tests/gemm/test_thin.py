@@ -6,13 +6,21 @@ import pytest
 import rpukit as rk
 from rpukit import _device
 from rpukit._kernels.launch import recording
+from rpukit.errors import ParameterError
 from rpukit.gemm import _choice, _tiles, lines, tensor
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import factors
 
-FEW = (("16x8/2", 0), ("16x8/8", 1), ("64x16/4", 2))
+FEW = (
+    ("thin 16x8/2", 0),
+    ("thin 16x8/8", 1),
+    ("thin 64x16/4", 2),
+    ("short 64x8", 0),
+    ("short 64x16", 1),
+    ("short 64x64", 2),
+)
 SKIPS = {8: 0, 2: 2, 1: 1}  # by the elements at whose multiples rows then begin
-ALL = [(name.removeprefix("thin "), SKIPS[begin]) for name, begin in _choice._THIN_PACES]
+ALL = [(t.name, skip) for begin, skip in SKIPS.items() for t in _choice.copying(begin, 75)]
 
 
 def shifted(x, skip):
@@ -36,7 +44,7 @@ def test_factors_may_begin_anywhere(name, skip):
         q = lines.in_place(shifted(b, skip), 1 if trans_b else 0)
         got = np.zeros((m, n), np.uint16)
         with on_cpu(7):
-            tensor.multiply(p, q, got, tile=_tiles.named(f"thin {name}"))
+            tensor.multiply(p, q, got, tile=_tiles.named(name))
         assert_same_bits(got, expected)
 
 
@@ -54,10 +62,20 @@ def test_thin_tiles_are_for_few_results(begins, monkeypatch):
     """A tile meant for such rows where results are few; none where they are many."""
     monkeypatch.setattr(_choice, "multiprocessors", lambda _: 132)
     pick = _choice.pick_thin.__wrapped__
-    few = pick(8, 66, 7886, False, False, begins, _device.CPU)
-    assert few is not None
-    assert (few.name.removesuffix(" apart"), min(begins)) in _choice._THIN_PACES
+    for k in (200, 7886):
+        few = pick(8, 66, k, False, False, begins, _device.CPU)
+        assert few is not None
+        assert _tiles.named(few.name.removesuffix(" apart")) in _choice.copying(min(begins), k)
     assert pick(4096, 4096, 4096, False, False, begins, _device.CPU) is None
+
+
+def test_short_tiles_take_short_sums():
+    (most,) = {64 * tile.stages for tile in _tiles.SHORT_TILES if tile.name == "short 64x64"}
+    assert max(tile.shared(64 * tile.stages) for tile in _tiles.SHORT_TILES) <= _tiles.SHARED
+    p = lines.in_place(np.zeros((3, most + 1), np.float16), 1)
+    out = np.zeros((3, 3), np.uint16)
+    with pytest.raises(ParameterError, match=f"64x64' and {most + 1} terms, it takes {most}"):
+        tensor.multiply(p, p, out, tile=_tiles.named("short 64x64"))
 
 
 def test_a_column_is_a_row():

@@ -209,6 +209,17 @@ def tensor_gemms():
     ):
         run = thin_gemm(17, 40, k, "bfloat16", f"thin {tile}", skip)
         yield "det_gemm_mma", Case(f"thin {tile}-{k}-{skip}", run, small=k < 300)
+    for m, n, k, tile, skip in SHORT:
+        run = thin_gemm(m, n, k, "float16", f"short {tile}", skip)
+        yield "det_gemm_mma", Case(f"short {tile}-{k}-{skip}", run, small=k < 300)
+
+
+SHORT = (  # rows, columns, terms, tile, elements before a factor
+    (3, 130, 75, "64x8", 1),
+    (17, 70, 128, "64x16", 2),
+    (40, 66, 330, "64x32", 0),
+    (70, 130, 193, "64x64", 1),
+)
 
 
 def cases() -> Iterator[tuple[str, Case]]:
