@@ -16,11 +16,12 @@
 // copy a part of what several of them need, for all of them. Tiles in groups of `group` along i, so that neighbours share what is in L2.
 // What a tile begins with comes through the ring before its stages, what it is added to after them, while the tile before is still on its
 // way out; with OUT_T, straight from global memory. Results of segments wait in `room`: with PARTS 1 those so far, of each warpgroup; with
-// PARTS 2, where a block makes one segment of a tile at a time, all of them, until a warpgroup that ends the last one adds them.
+// PARTS 2, where a block makes one segment of a tile at a time, all of them, until a warpgroup that ends the last one adds them. With
+// PARTS 3 the CLUSTER blocks of a cluster make a segment of one tile each, and the first one adds them from the others' shared memory.
 //
 // Macros: NC (1, 2, 3), BN (16 to 256; a multiple of 16, or without OUT_T of 64), ST, SLABS (1, 2, 4), P_MN, Q_MN (needs BN % 64 == 0),
 //         OUT_T, RESULT, FROM, ADD, HALF, BLOCKS (a multiprocessor), LOOSE (lines of o may begin anywhere), CLUSTER (1, 2, 4; no FROM, no
-//         ADD), CI (divides it), PARTS (1, 2: sums of several segments, see above; no FROM, no ADD), SEGMENT (terms; a multiple of a
+//         ADD), CI (divides it), PARTS (1, 2, 3: sums of several segments, see above; no FROM, no ADD; 3: NC 1, BN up to 64), SEGMENT (terms; a multiple of a
 //         stage), HELD, STAGED (with PARTS 1: how many of a thread's BN / 2 sums are in registers and, of those that results are stored
 //         from, in shared memory). `turns`: with PARTS 2, 0 for each warpgroup of a tile, before and after.
 // Alignment: addresses 16 bytes, lines of p, q, o 16 bytes; o with LOOSE: those of its type.
@@ -44,6 +45,8 @@
 // check: NC=3 BN=192 CLUSTER=2 P_MN=1
 // check: NC=1 BN=64 ST=6 OUT_T=1 SLABS=2 CLUSTER=4 CI=2 PARTS=1 HELD=32
 // check: NC=1 BN=16 ST=5 OUT_T=1 SLABS=4 PARTS=2
+// check: NC=1 BN=16 ST=5 OUT_T=1 SLABS=4 PARTS=3 CLUSTER=3
+// check: NC=1 BN=64 ST=6 SLABS=2 Q_MN=1 PARTS=3 CLUSTER=8
 // check: NC=2 BN=144 ST=5 OUT_T=1 CLUSTER=4 CI=4
 // source: docs/semantics/gemm.md; PTX ISA 8.0, asynchronous warpgroup instructions.
 #include "rk_wgmma.cuh"
@@ -130,7 +133,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
     rk_let_later_begin();
     Tiles tiles(n_i, n_j, group);
     int i0, j0, s = 0, n_all = (n_r + BK - 1) / BK, parts = PARTS == 2 ? (n_all + PER - 1) / PER : 1;
-    auto stages = [&]() { return PARTS == 2 ? min(PER, n_all - tiles.part * PER) : n_all; };  // of this tile
+    auto stages = [&]() { return PARTS >= 2 ? min(PER, n_all - tiles.part * PER) : n_all; };  // of this tile
     if (role == 0) {
         if (NC > 1) rk_fewer_registers<40>();
         // Warps take turns: one alone cannot issue requests fast enough. All lanes of a warp go along, so that it has one address.
@@ -156,9 +159,14 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
             own -= n_stage;
         }
         __syncwarp();
+#if PARTS == 3
+        rk_cluster_arrive();
+        rk_cluster_wait();
+        rk_cluster_arrive();
+#endif
     } else {
         if (NC > 1) rk_more_registers<NC == 2 ? 232 : 152>();
-        u32 phase = 0, sent = 0, away = rk_cluster_address(empty, tiles.partner(CLUSTER > 1 ? lane % CLUSTER : 0));
+        u32 phase = 0, sent = 0, away = SHARE > 1 ? rk_cluster_address(empty, tiles.partner(lane % SHARE)) : empty;
         u64 of_p = rk_descriptor(P_MN ? RK_DESC_MN : RK_DESC_K, at_p + (role - 1) * 8192);
         u64 of_q = rk_descriptor(Q_MN ? RK_DESC_MN : RK_DESC_K, at_q);
         float d[BN / 2];
@@ -230,6 +238,9 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
 #pragma unroll
                 for (int x = 0; x < HELD; ++x) d[x] = held[x];
             if (PARTS == 2 && !join_parts<BN / 2, 128>(d, room, turns, tiles.number * NC + role - 1, tiles.part, parts, slot)) continue;
+#if PARTS == 3
+            if (!join_blocks<BN / 2>(d, (float *)rk_at(at_p), tiles.part)) continue;
+#endif
             if (N_ADD) take_sums(true);
 #pragma unroll
             for (int x = 0; OUT_T && x < BN / 2; x += 2) {
@@ -246,5 +257,9 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
         }
         if (!OUT_T && !LOOSE && threadIdx.x % 128 == 0) rk_stores_done();
     }
+#if PARTS == 3
+    rk_cluster_wait();  // until none of its blocks reads another's sums
+#else
     if (CLUSTER > 1) rk_blocks_meet();  // until none of its blocks sends to another
+#endif
 }

@@ -142,7 +142,8 @@ def macros_of(s: Shape, tile: Any, skip: int = 0) -> list[tuple[str, dict[str, A
     several = s.k > tensor.SEGMENT
     if isinstance(tile, _tiles.Tile):
         words |= {"LOOSE": int(s.n % 8 != 0)}
-        words |= tile.segment_macros(several * (1 + tile.apart))
+        n_segment = -(-s.k // tensor.SEGMENT)
+        words |= tile.segment_macros(several * (n_segment + 1 if tile.joined else 1 + tile.apart))
         return [("det_gemm_tensor", {**tile.macros, **words})]
     if tile.anywhere:
         vec = vectors_of(s, skip)[:: -1 if tile.turned else 1]

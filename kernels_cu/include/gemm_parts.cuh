@@ -1,5 +1,6 @@
 // Segments of a sum of 16-bit products: accumulators that threads keep in memory, by blocks of their own or one after another.
 #pragma once
+#include "rk_cluster.cuh"
 #include "rk_tma.cuh"
 
 __device__ __forceinline__ void rk_add_to(float *d, float4 v) {
@@ -89,3 +90,23 @@ __device__ __forceinline__ bool join_parts(float *d, float *room, u32 *turns, in
     }
     return true;
 }
+
+#if PARTS == 3
+// The same by a cluster whose block number `part` made that segment. `room`: R numbers of 128 threads in shared memory, at the same place
+// in each block. All threads of the cluster then meet again (rk_cluster_wait), before a block ends that others read.
+template <int R> __device__ __forceinline__ bool join_blocks(float *d, float *room, int part) {
+    float4 *mine = (float4 *)room + threadIdx.x % 128;
+    rk_sync_group(threadIdx.x / 128);  // other warps may still multiply what is there
+#pragma unroll
+    for (int x = 0; x < R; x += 4) mine[x * 32] = make_float4(d[x], d[x + 1], d[x + 2], d[x + 3]);
+    rk_cluster_arrive();
+    rk_cluster_wait();
+    constexpr int deep = R < 32 ? 32 / R : 1;  // parts on their way
+#pragma unroll deep
+    for (int y = 1; y < CLUSTER && part == 0; ++y)
+#pragma unroll
+        for (int x = 0; x < R; x += 4) rk_add_to(d + x, rk_cluster_load(mine + x * 32, y));
+    rk_cluster_arrive();
+    return part == 0;
+}
+#endif

@@ -1,6 +1,7 @@
 // Sizes of a block of det_gemm_tensor.cu: its tile, the ring of stages and the memory of sums. Uses its macros.
 #pragma once
-#define CJ (CLUSTER / CI)
+#define SHARE (PARTS == 3 ? 1 : CLUSTER)  // blocks that fetch for each other
+#define CJ (SHARE / CI)
 #define BK (64 * SLABS)
 #define SENDERS 2  // warps that fetch
 #define BM (64 * NC)
@@ -18,6 +19,7 @@
 #define LEFT (BN / 2 - HELD - STAGED)  // sums of segments of a thread that wait in `room`
 #define PER (SEGMENT / BK)  // stages of a segment
 static_assert(!PARTS || (!FROM && !ADD && SEGMENT % BK == 0), "sums of segments begin with nothing and are added to nothing");
+static_assert(PARTS != 3 || (NC == 1 && CLUSTER > 1 && CI == 1 && BN <= 64), "a cluster makes one tile");
 static_assert(CLUSTER == 1 || (!FROM && !ADD && CLUSTER % CI == 0), "a cluster fetches no sums");
 static_assert(OUT_T || BN % 64 == 0, "boxes of results");
 static_assert(LEFT >= 0 && STAGED <= (OUT_T ? 0 : BUFFERS * 16), "places for sums");

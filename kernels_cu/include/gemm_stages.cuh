@@ -2,16 +2,17 @@
 #pragma once
 #include "rk_multicast.cuh"
 
-// The tiles of a block, or with PARTS 2 the segments of tiles, one after another. The blocks of a cluster have neighbouring tiles.
+// The tiles of a block, or with PARTS 2 the segments of tiles, one after another. The blocks of a cluster have neighbouring tiles, or with
+// PARTS 3 the segments of one.
 struct Tiles {
     int n_p, n_q, at, group, rank_i, rank_j, number = 0, part = 0;
     __device__ __forceinline__ Tiles(int n_i, int n_j, int group)
         : n_p((n_i + CI * BM - 1) / (CI * BM)), n_q((n_j + CJ * BN - 1) / (CJ * BN)), at(blockIdx.x / CLUSTER), group(group),
-          rank_i(blockIdx.x % CI), rank_j(blockIdx.x % CLUSTER / CI) {}
+          rank_i(blockIdx.x % CI), rank_j(blockIdx.x % CLUSTER / CI % CJ) {}
     __device__ __forceinline__ bool next(int &i, int &j, int parts) {
         if (at >= n_p * n_q * parts) return false;
         int place = at % (n_p * n_q), whole = group * n_q, first = place / whole * group, lines = min(group, n_p - first), rest = place % whole;
-        number = place * CLUSTER + rank_i + CI * rank_j, part = at / (n_p * n_q);
+        number = place * SHARE + rank_i + CI * rank_j, part = PARTS == 3 ? blockIdx.x % CLUSTER : at / (n_p * n_q);
         i = ((first + rest % lines) * CI + rank_i) * BM;
         j = (rest / lines * CJ + rank_j) * BN;
         at += gridDim.x / CLUSTER;
@@ -26,7 +27,7 @@ struct Tiles {
 // A stage of both factors. What several blocks of a cluster need each fetches in part, for all of them.
 __device__ __forceinline__ void fetch(u32 to_p, u32 to_q, const RkTensorMap &p, const RkTensorMap &q, const Tiles &tiles, int i, int j,
                                       int r, u32 full, int q_bytes) {
-    constexpr u32 columns = ((1u << CLUSTER) - 1) / ((1u << CI) - 1);  // a bit every CI
+    constexpr u32 columns = ((1u << SHARE) - 1) / ((1u << CI) - 1);  // a bit every CI
     u32 same_i = columns << tiles.rank_i, same_j = ((1u << CI) - 1) << CI * tiles.rank_j;
     int p_line = tiles.rank_j * ((P_MN ? 64 : BM) / CJ), q_line = tiles.rank_i * ((Q_MN ? 64 : BN) / CI);
     rk_arrive_expect(full, P_BYTES + q_bytes);

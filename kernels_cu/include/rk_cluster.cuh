@@ -23,6 +23,12 @@ __device__ __forceinline__ float rk_cluster_load(const float *own, int rank) {
     asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(rk_cluster_address(rk_shared_address(own), rank)));
     return v;
 }
+__device__ __forceinline__ float4 rk_cluster_load(const float4 *own, int rank) {
+    float4 v;
+    asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(rk_cluster_address(rk_shared_address(own), rank)));
+    return v;
+}
 __device__ __forceinline__ double rk_cluster_load(const double *own, int rank) {
     double v;
     asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(v) : "r"(rk_cluster_address(rk_shared_address(own), rank)));

@@ -1,11 +1,14 @@
-// Copies of boxes to several blocks of a cluster, and arrivals at their barriers. Uses the macro CLUSTER, the number of its blocks.
+// Copies of boxes to several blocks of a cluster, and arrivals at their barriers. Uses the macros CLUSTER, the number of its blocks, and
+// PARTS: with 3 they share no boxes.
 #pragma once
 #include "rk_cluster.cuh"
 #include "rk_tma.cuh"
 
-#if CLUSTER == 1
+#if CLUSTER == 1 || PARTS == 3
 __device__ __forceinline__ void rk_blocks_meet() { __syncthreads(); }
+#if CLUSTER == 1
 __device__ __forceinline__ u32 rk_cluster_address(u32 own, int) { return own; }
+#endif
 __device__ __forceinline__ void rk_arrive_at(u32 bar) { rk_arrive(bar); }
 template <int N> __device__ __forceinline__ void rk_load_box_to(u32 shared, const RkTensorMap &m, int x, int y, u32 bar, u32) {
     rk_load_box(shared, m, x, y, bar);

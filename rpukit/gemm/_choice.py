@@ -19,6 +19,8 @@ from rpukit.gemm._tiles import (
     WarpTile,
     apart,
     has_warpgroups,
+    joined,
+    joins,
     turned,
     usable,
     widths,
@@ -79,6 +81,7 @@ def candidates(
     # Which the model compares worst: tiles alone or in clusters, segments apart or not.
     others = [t for t in every if (t.together > 1) != (every[0].together > 1)][:1]
     others += [t for t in every if t.apart != every[0].apart][:1]
+    others += [t for t in every if t.joined != every[0].joined][:1]
     near = dict.fromkeys([*every[:2], *others, *every[2:_NEAR]])
     return [first, *(t for t in list(near)[:_NEAR] if t is not first)]
 
@@ -131,10 +134,12 @@ def _crossing(length: int) -> bool:
 def _ways(tile: Any, m: int, n: int, k: int) -> list[Any]:
     """Return the tile, and the one whose blocks make a segment each, where that makes sense."""
     rows, columns = (n, m) if tile.turned else (m, n)
-    n_part = tile.count(rows, columns) * -(-k // SEGMENT)
+    n_segment = -(-k // SEGMENT)
+    n_part = tile.count(rows, columns) * n_segment
+    ways = [tile, joined(tile)] if joins(tile, n_segment) else [tile]
     if k <= SEGMENT or 4 * n_part * tile.rows * tile.columns > _MOST_KEPT or tile.columns > 192:
-        return [tile]
-    return [tile, apart(tile)]
+        return ways
+    return [*ways, apart(tile)]
 
 
 # Microseconds of 64 terms of the sum and of a tile besides them, of tiles of few columns where a
@@ -162,6 +167,7 @@ _FEWER = 0.96  # power of their number by which fewer blocks take less time
 _LOOSE, _LOOSE_TURNED = 1.72, 1.46  # microseconds of 64 columns of results that begin anywhere
 _L2, _MEMORY = 16.5e6, 4.10e6  # bytes a microsecond that tiles fetch; of each matrix once
 _SOFT = 2.3  # power by which the slowest of several limits counts most
+_MET, _MET_EACH = 2.0, 0.05  # microseconds of the same by a cluster; of each segment
 _JOIN, _JOINED = 2.49, 7.8e6  # microseconds of adding segments; bytes a microsecond
 _COPY, _COPIED = 3.6, 5.6e6  # microseconds of a launch that copies; bytes a microsecond
 
@@ -186,7 +192,8 @@ def microseconds(
     lines = tile.rows / tile.cluster[1], fetched / tile.cluster[0]
     more = crossing[::-1] if tile.turned else crossing
     stage, end = _pace(tile, lines, more)
-    work = count * -(-k // SEGMENT) if tile.apart else count
+    by_segments = tile.apart or tile.joined
+    work = count * -(-k // SEGMENT) if by_segments else count
     most = usable(tile, n_multi)
     rounds, rest = divmod(work, most)
     load = rounds + (-(-rest * tile.blocks // most) / tile.blocks) ** _FEWER
@@ -195,12 +202,14 @@ def microseconds(
         end += (_LOOSE_TURNED if tile.turned else _LOOSE) * across / 64
     from_l2 = sum(x * (1 + _CROSSED_L2 * cross) for x, cross in zip(lines, more, strict=True))
     limits = (
-        load * (min(steps, SEGMENT // DEPTH if tile.apart else steps) * stage + end),
+        load * (min(steps, SEGMENT // DEPTH if by_segments else steps) * stage + end),
         2 * DEPTH * count * steps * from_l2 / _L2,
         2 * (m * k + k * n + m * n) / _MEMORY,
     )
     time: float = _START + sum(x**_SOFT for x in limits) ** (1 / _SOFT)
     time += _CLUSTER * (tile.together > 1)
+    if tile.joined:
+        time += _MET + _MET_EACH * -(-k // SEGMENT)
     if tile.apart:
         time += _JOIN + 8 * work * tile.rows * tile.columns / _JOINED
     copied = 2 * k * sum(x for x, begin in zip((m, n), begins, strict=True) if begin < 8)
@@ -211,7 +220,7 @@ def _pace(
     tile: Tile, lines: tuple[float, float], crossing: tuple[bool, bool]
 ) -> tuple[float, float]:
     """Microseconds of 64 terms, and of a tile besides them."""
-    known = _PACES.get(tile.name.removesuffix(" apart"))
+    known = _PACES.get(tile.name.removesuffix(" apart").removesuffix(" joined"))
     if known is not None:
         slower = sum(x * cross for x, cross in zip(_CROSSED_FEW, crossing, strict=True))
         return known[0] * (1 + slower), known[1]

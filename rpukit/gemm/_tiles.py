@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import cast
 
 from rpukit import _device
 from rpukit._device import Device, multiprocessors
@@ -35,6 +36,7 @@ class Tile:
     apart: bool = False  # a block makes one segment of a sum at a time
     cluster: tuple[int, int] = (1, 1)  # blocks with neighbouring rows and columns, which share
     slabs: int = 1  # 64 terms each, of a stage
+    joined: bool = False  # the blocks of a cluster make one segment of a sum each
 
     @property
     def rows(self) -> int:
@@ -88,11 +90,16 @@ class Tile:
         }
 
     def segment_macros(self, several: int, segment: int = SEGMENT) -> dict[str, int]:
-        """Return the macros for sums of segments; ``several``: PARTS of det_gemm_tensor.cu."""
+        """Return the macros for sums of segments.
+
+        ``several``: PARTS of det_gemm_tensor.cu; of a joined tile, the segments and one more.
+        """
         if not several:
             return {"PARTS": 0}
         held, staged = self.held
         sums = {"HELD": held, "STAGED": staged} if several == 1 else {}
+        if several > 2:  # as many blocks of a cluster
+            return {"PARTS": 3, "SEGMENT": segment, "CLUSTER": several - 1}
         return {"PARTS": several, "SEGMENT": segment, **sums}
 
     @property
@@ -194,6 +201,7 @@ def lone(tile: Tile | WarpTile) -> Tile | WarpTile:
     return named(tile.name.split(" cluster")[0]) if isinstance(tile, Tile) else tile
 
 
+_JOINED = 2, 3, 4, 5, 6, 8  # blocks of a cluster; of 7 too few find a place
 SHARED = 226 * 1024  # bytes that a block may have
 _OTHER = 1536  # bytes besides stages and results
 _FEW, _SLABS = 64, 80  # columns up to which tiles of several blocks exist, and stages are longer
@@ -287,6 +295,18 @@ def apart(tile: Tile | WarpTile) -> Tile | WarpTile:
 
 
 @cache
+def joined(tile: Tile) -> Tile:
+    """Return the tile of which a cluster of blocks make a segment each, and one adds them."""
+    return replace(tile, name=f"{tile.name} joined", joined=True)
+
+
+def joins(tile: Tile | WarpTile, n_segment: int) -> bool:
+    """Whether there is such a tile for sums of so many segments."""
+    lone = isinstance(tile, Tile) and tile.groups == 1 and tile.together == 1
+    return lone and tile.columns <= 64 and n_segment in _JOINED
+
+
+@cache
 def has_warpgroups(device: Device) -> bool:
     """Whether a device has the warpgroup instructions of det_gemm_tensor.cu."""
     if device.kind == "cpu":
@@ -299,11 +319,13 @@ def named(name: str) -> Tile | WarpTile:
 
     Turned tiles may have any multiple of 16 columns from 48 on: "turned 128x144 cluster 2x1".
     """
-    base = name.removesuffix(" apart")
+    base = name.removesuffix(" apart").removesuffix(" joined")
     tile = BY_NAME.get(base) or _wide(base)
     if tile is None:
         raise ParameterError(f"tile: got {name!r}, need one of {', '.join(BY_NAME)}")
-    return tile if base == name else apart(tile)
+    if base == name:
+        return tile
+    return apart(tile) if name.endswith(" apart") else joined(cast("Tile", tile))
 
 
 def _wide(name: str) -> Tile | None:
@@ -327,7 +349,7 @@ def widths(groups: int) -> range:
 def usable(tile: Tile, n_multi: int) -> int:
     """Blocks that a GPU of so many multiprocessors runs at a time."""
     most = n_multi * tile.blocks
-    if tile.together > 2:  # not every multiprocessor has a place in a larger cluster
+    if tile.together > 2 or tile.joined:  # not all multiprocessors have a place in a cluster
         most = int(_CLUSTERED * most)
     return max(1, most // tile.together) * tile.together
 

@@ -27,6 +27,7 @@ from rpukit.gemm._tiles import (
     Tile,
     WarpTile,
     grid,
+    joins,
     lone,
 )
 from rpukit.gemm.formats import bits
@@ -142,6 +143,9 @@ def _check(tile: Tile | WarpTile, columns: Factor, depth: int, goes_on: bool) ->
         raise ParameterError(f"tile: got {tile.name!r}, need one without a cluster to add sums")
     if not tile.takes(bool(columns.along)):
         raise ParameterError(f"tile: got {tile.name!r}, need a multiple of 64 columns here")
+    n_segment = -(-depth // SEGMENT)
+    if tile.joined and n_segment > 1 and not joins(tile, n_segment):
+        raise ParameterError(f"tile: got {tile.name!r}, it takes no {n_segment} segments")
 
 
 def choose(
@@ -242,11 +246,11 @@ def prepare(
         p, q = q, p
     loose = not is_aligned(out)
     count, n_segment = tile.count(p.lines, q.lines), -(-(part[1] - part[0]) // SEGMENT)
-    n_work = count * n_segment if tile.apart else count
-    blocks = grid(tile, n_work, _device.device_of(out))
-    several = int(n_segment > 1) * (1 + tile.apart)
+    n_work = count * n_segment if tile.apart or tile.joined else count
+    blocks = n_work if tile.joined else grid(tile, n_work, _device.device_of(out))
+    several = int(n_segment > 1) * (n_segment + 1 if tile.joined else 1 + tile.apart)
     every = tile.rows * tile.columns  # sums of a tile
-    kept = (0, blocks * 128 * tile.groups * tile.left, n_work * every)[several]
+    kept = (0, blocks * 128 * tile.groups * tile.left, n_work * every, 0)[min(several, 3)]
     macros = {
         **tile.macros,
         **_macros(p, q, wide, going, adding),

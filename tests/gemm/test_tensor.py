@@ -134,6 +134,11 @@ def test_a_part_may_end_within_a_stage(tile, along, part):
 def test_tiles_that_cannot_make_a_product_are_named():
     with pytest.raises(ParameterError, match="tile: got '64x128 cluster 4x1', need one without"):
         sums_that_go_on("64x128 cluster 4x1", _device.CPU)
+    p = tensor.factor(words((8, 7 * 4096), "float16", 1), 1)
+    with pytest.raises(ParameterError, match="'turned 64x16 joined', it takes no 7 segments"):
+        tensor.multiply(
+            p, p, np.zeros((8, 8), np.uint16), tile=_tiles.named("turned 64x16 joined")
+        )
     p = tensor.factor(words((40, 64), "float16", 1), 0)
     out = tensor.aligned((64, 64), np.float32, _device.CPU)
     with pytest.raises(ParameterError, match="got 'turned 64x16', need a multiple of 64 columns"):
@@ -175,7 +180,14 @@ def sums_of_segments(tile, k, device):
 
 
 WIDE = [_tiles.turned(1, 208, 4), _tiles.turned(2, 144, 2), _tiles.turned(3, 112)]
-WITH_SEGMENTS = [*_tiles.TILES, *(_tiles.apart(t) for t in _tiles.TILES), *WIDE, "warps 64x64"]
+JOINED = [_tiles.joined(tile) for tile in _tiles.TILES if _tiles.joins(tile, 3)]
+WITH_SEGMENTS = [
+    *_tiles.TILES,
+    *(_tiles.apart(tile) for tile in _tiles.TILES),
+    *JOINED,
+    *WIDE,
+    "warps 64x64",
+]
 
 
 @pytest.mark.sweep

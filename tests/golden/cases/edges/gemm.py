@@ -210,6 +210,9 @@ SHORT = (  # tile, rows, columns, segments, terms of a segment
     ("turned 64x16 apart", 16, 64, 7, 128),
     ("64x128 cluster 4x1", 200, 128, 3, 128),
     ("turned 64x64 deep cluster 2x2 apart", 130, 136, 3, 128),
+    ("turned 64x16 deep joined", 20, 136, 3, 256),
+    ("64x64 joined", 70, 136, 2, 128),
+    ("turned 64x32 joined", 40, 72, 8, 128),
     ("thin 32x16/4 apart", 16, 32, 6, 1024),
 )
 
