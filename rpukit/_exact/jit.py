@@ -47,8 +47,8 @@ def jit(
         Whether to specialise it for each constant that another function passes, as Numba does.
         Some loops are faster when the constants are known.
     **options
-        Those of `numba.njit`. ``forceinline=True`` gives the machine code of ``inline="always"``,
-        which copies a function into the text of its callers and takes half as long again.
+        Those of `numba.njit`. ``forceinline=True`` has LLVM inline a function, which compiles in
+        two thirds of the time that ``inline="always"`` takes, with Numba's copies of its text.
 
     Returns
     -------
