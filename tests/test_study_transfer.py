@@ -17,6 +17,7 @@ POINTS = {(p["part"], p["row"], p["column"]): p for p in RECORD}
 REFERENCE = json.loads((ROOT / "tests/data/analog/f_toy_offset.json").read_text())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("part", "row", "column"),
     [

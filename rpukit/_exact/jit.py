@@ -47,7 +47,8 @@ def jit(
         Whether to specialise it for each constant that another function passes, as Numba does.
         Some loops are faster when the constants are known.
     **options
-        Those of `numba.njit`, such as ``inline="always"``.
+        Those of `numba.njit`. ``forceinline=True`` has LLVM inline a function, which compiles in
+        two thirds of the time that ``inline="always"`` takes, with Numba's copies of its text.
 
     Returns
     -------

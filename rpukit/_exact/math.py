@@ -202,18 +202,18 @@ _FAR = tuple(f4([
 ]))  # fmt: skip
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _log1p_core(f):
     return fma32(f4(f * f), horner32(f, _LOG), f)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def exponent32(x):
     """Exponent bits of the power of two that scales a normal positive x to [2/3, 4/3)."""
     return u4(u4(f2u(x) - u4(0x3F2AAAAB)) & u4(0xFF800000))
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def log_normal32(x):
     """Natural logarithm of a normal, positive, finite x."""
     e = exponent32(x)
@@ -258,7 +258,7 @@ def log1p32(x):
     return -INF if x == f4(-1.0) else NAN if x < f4(-1.0) else x
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def scale32(r, j):
     """Compute r 2^j for j in [-150, 128], rounded once where the result is subnormal."""
     half = i4(j >> i4(1))
@@ -278,7 +278,7 @@ def exp32(x):
     return scale32(horner32(f, _EXP), i4(j))
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def exp_within32(x):
     """Exponential of x limited to [-87, 88], where the scale is an addition of exponents."""
     a = x if x > f4(-87.0) else f4(-87.0)
@@ -289,7 +289,7 @@ def exp_within32(x):
     return u2f(u4(f2u(horner32(f, _EXP)) + u4(f2u(t) << u4(23))))
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def round_up32(v):
     """Smallest float32 that is not below a float64 v."""
     r = f4(v)
@@ -350,7 +350,7 @@ def tanh32(x):
     return f4(-t) if x < f4(0.0) else x if x == f4(0.0) else t
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def normal_centred32(x):
     """Standard normal quantile of (1 + x) / 2."""
     w = f4(-log_normal32(fma32(f4(-x), x, f4(1.0))))  # -log(1 - x^2)
@@ -359,7 +359,7 @@ def normal_centred32(x):
     return f4(horner32(f4(f4(np.sqrt(w)) - f4(3.0)), _TAIL) * x)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def normal_quantile_draw32(p):
     """Standard normal quantile of p = (k + 1/2) / 2^23; `normal_quantile32` has the same bits."""
     return normal_centred32(fma32(f4(2.0), p, f4(-1.0)))

@@ -83,13 +83,13 @@ _TAIL_4 = tuple(f8([
 ]))  # fmt: skip
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def exponent64(x):
     """Exponent bits of the power of two that scales a normal positive x to [2/3, 4/3)."""
     return u8(u8(d2u(x) - u8(0x3FE5555555555555)) & u8(0xFFF0000000000000))
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def exponent_value64(e):
     """Decode exponent bits to their integer."""
     return f8(i8(e) >> i8(52))
@@ -132,7 +132,7 @@ def log1p64(x):
     return -INF if x == f8(-1.0) else NAN if x < f8(-1.0) else x
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def scale64(r, j):
     """Compute r 2^j for j in [-1080, 1024], rounded once where the result is subnormal."""
     half = i4(j >> i4(1))
@@ -152,7 +152,7 @@ def exp64(x):
     return scale64(horner64(f, _EXP), i4(j))
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def round_up64(v):
     """Return v; of float32 the smallest that is not below it."""
     return v

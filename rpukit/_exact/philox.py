@@ -15,7 +15,7 @@ _FAR = u4(14450 << 9)  # -log(1 - x^2) reaches 5 at 14153 of 2^23 uniforms
 _W0, _W1 = u4(0x9E3779B9), u4(0xBB67AE85)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def philox(c0, c1, c2, c3, k0, k1):
     """Compute one Philox4x32-10 block; all arguments and results are uint32."""
     a, b, c, d = u8(c0), u8(c1), u8(c2), u8(c3)  # only the low halves are used: see _LOW
@@ -28,7 +28,7 @@ def philox(c0, c1, c2, c3, k0, k1):
     return u4(a), u4(b), u4(c), u4(d)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def block(k0, k1, op, index, sample, number):
     """Return the four words of one block of draws; ``index`` and ``sample`` are uint64."""
     return philox(
@@ -41,7 +41,7 @@ def block(k0, k1, op, index, sample, number):
     )
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def word(k0, k1, op, index, sample, draw):
     """Return the word of one draw."""
     b0, b1, b2, b3 = block(k0, k1, op, index, sample, u4(draw) >> u4(2))
@@ -55,19 +55,19 @@ def word(k0, k1, op, index, sample, draw):
     return b3
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def uniform(w):
     """Map a word to (0, 1): the top 23 bits and a half."""
     return f4(f4(f4(w >> u4(9)) + f4(0.5)) * f4(1.1920928955078125e-07))
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _centred(w):
     """Map a word to (-1, 1): twice the uniform, minus 1."""
     return fma32(f4(w >> u4(9)), f4(2.384185791015625e-07), f4(-0.99999988079071045))
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def normal(w):
     """Map a word to a standard normal."""
     return normal_centred32(_centred(w))

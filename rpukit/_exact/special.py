@@ -93,7 +93,7 @@ _SINPI8 = tuple(f8([
 ]))  # fmt: skip
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _log_pair32(x):
     """log of a positive finite x as a sum of two float32, to about 2^-38."""
     small = x < f4(1.17549435e-38)
@@ -122,7 +122,7 @@ def _log_pair32(x):
     return total, f4(f4(f4(lead - total) + high) + fma32(n, m4.LN2_LOW, low))
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _parity32(y):
     """Classify a number: 0 for an even integer, 1 for an odd one, 2 for no integer."""
     a = abs(y)
@@ -234,7 +234,7 @@ def log_of_sum32(m, s):
     return f4(m + m4.log32(s)) if s != f4(0.0) else -INF4
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _log_pair64(x):
     """log of a positive finite x as a sum of two float64, to about 2^-68."""
     small = x < f8(2.2250738585072014e-308)
@@ -263,7 +263,7 @@ def _log_pair64(x):
     return total, ((lead - total) + high) + fma64(n, m8.LN2_LOW, low)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _parity64(y):
     """Classify a number: 0 for an even integer, 1 for an odd one, 2 for no integer."""
     a = abs(y)

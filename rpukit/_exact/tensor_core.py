@@ -52,7 +52,7 @@ def factor_of(words, half):
     return made
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _cut(total, top, fraction):
     """Round ``total * 2**(top - fraction)`` towards zero to float32; infinite from 2**128 on."""
     exact = f8(total) * u2d(u8(top - fraction + 1023) << u8(52))
@@ -158,7 +158,7 @@ def go_on(half, block, fraction, a, sa, ea, b, sb, eb, rows, columns, acc):
                     _outside(half, a, b, i, rows[i], columns, j0, k0, k1, before, acc_i)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def round16(half, x):
     """Round float32 to the bits of a 16-bit float, to nearest, ties to even."""
     u = f2u(x)

@@ -19,7 +19,7 @@ SMALLEST = f4(1e-7)
 LARGEST = f4(np.finfo(np.float32).max)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def limit(v, low, high):
     """Clip; the bounds are no -0, and NaN becomes the lower one."""
     v = v if v > low else low
@@ -44,7 +44,7 @@ def line(n, xs, ys, x):
     return fma32(f4(ys[high] - ys[low]), share, ys[low])
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _polynomial(x, c, at):
     r = c[at + 5]
     for k in range(5):
@@ -52,7 +52,7 @@ def _polynomial(x, c, at):
     return r
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def curve(buffer, which, x):
     """Evaluate curve number ``which`` of a buffer, see ``rk_curve.cuh``."""
     p = which * CURVE
@@ -328,7 +328,7 @@ def drift_conductance(
                 out[first + j] = limit(f4(f4(total[j] / fit[0]) + fit[1]), f4(-LARGEST), LARGEST)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _to_step(v, step, spread, w):
     if spread:
         v = fma32(f4(uniform(w) - f4(0.5)), step, v)

@@ -233,6 +233,7 @@ def test_states_go_from_rows_to_columns_and_back(tmp_path):
         same(lived(tile), expected)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("split", ["outputs", "inputs"])
 @pytest.mark.parametrize("name", ["constant", "noisy", "reference"])
 def test_four_gpus(monkeypatch, name, split):

@@ -120,6 +120,7 @@ def test_verification_rejects_other_bits(monkeypatch, caplog):
     assert "wrong_bits is rejected" in caplog.text
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [shape.name for shape in _launch_update.SHAPES])
 def test_any_choice_gives_the_same_bits(name):
     x, d = ones(20)

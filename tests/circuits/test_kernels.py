@@ -76,6 +76,7 @@ MANY = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("root", "n"), MANY)
 def test_blocks_of_many_samples_give_the_bits_of_the_mirrors(root, n):
     """More samples than a block takes; weights read one by one, and four at a time."""
@@ -160,6 +161,7 @@ def of_small_layers(how, monkeypatch, device="cpu", dtype="float32"):
     return [*found, *pc.state()["arrays"].values()]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("how", ALONE, ids=lambda how: how.name)
 def test_small_layers_need_no_other_block(how, dtype, monkeypatch, order):

@@ -25,7 +25,7 @@ def two_roots():
     return [circuits.sum(joined, n_nodes=1), circuits.sum(joined, n_nodes=1)]
 
 
-def learned(made, device="cpu", n_round=3, **options):
+def learned(made, device="cpu", n_round=2, **options):
     """What steps leave behind whose batches are alike: launches come again."""
     pc = made(device, **options)
     xp = np if device == "cpu" else pytest.importorskip("cupy")
@@ -161,6 +161,7 @@ def test_tables_are_read_alike_from_shared_memory(most, order):
     assert not found[:, n_leaf:].any()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("k", "n_value", "t", "n"), [(37, 300, 5, 70), (64, 257, 3, 150)])
 def test_long_tables_that_leaves_share_are_read_by_parts(k, n_value, t, n, order):
     """Of `leaf_forward`: symbols at the ends of parts, unknown ones, a tile that is not full."""

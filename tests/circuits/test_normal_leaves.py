@@ -166,6 +166,7 @@ def test_gradient_is_that_of_the_likelihood():
     assert trace[-1] > trace[0] + 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_bits_of_both_sides(order, dtype):
     def everything():

@@ -106,6 +106,7 @@ def test_kernels(form):
             all_same(of_layer(layer, **rest), expected)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("k", [1023, 1025, 5000])
 def test_segments(dtype, k):
@@ -155,6 +156,7 @@ def test_lists_stay_in_pieces():
     all_same([dx, np.concatenate([first, second])], expected)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("form", ["float32", "float16"])
 @pytest.mark.parametrize("split", ["outputs", "inputs"])
 def test_two_gpus(monkeypatch, form, split):

@@ -13,12 +13,14 @@ from rpukit.testing import on_cpu
 from tests.golden.cases import CASES, digest
 
 FOLDER = Path(__file__).parent / "hashes"
+SHARE = 10
 
 
 def share(cases):
-    """Choose every fifth case and the last one; with checks of addresses the last one alone.
+    """Choose a tenth of the cases and the last one; with checks of addresses the last one alone.
 
-    Each set of macros is one more run of g++, which these checks make several times longer.
+    Each set of macros is one more run of g++, which these checks make several times longer. The
+    tenth is another one every day, as of sweeps; each kernel has one of its cases at least.
     RPUKIT_GOLDEN=all asks for all cases, those of ``edges`` among them; RPUKIT_GOLDEN=rest leaves
     out what a run with checks of addresses takes.
     """
@@ -28,7 +30,10 @@ def share(cases):
     *others, last = [case for case in cases if not case.edge]
     if os.environ.get("RPUKIT_ON_CPU_SANITIZE"):
         return [last]
-    return others[::5] if wanted == "rest" else [*others[::5], last]
+    day = os.environ["RPUKIT_SWEEPS"]
+    first = 0 if day == "all" else int(day) % max(min(SHARE, len(others)), 1)
+    some = others[first::SHARE]
+    return some if wanted == "rest" else [*some, last]
 
 
 def parameters(cases_of):
@@ -55,6 +60,7 @@ def test_every_kernel_has_hashes_of_all_its_cases(kernel):
     assert sorted(record["cases"]) == sorted(case.name for case in CASES[kernel])
 
 
+@pytest.mark.sweep  # test_mirrors_by_threads takes all of them, every day
 @pytest.mark.parametrize(("kernel", "case"), ALL)
 def test_mirror(kernel, case):
     assert digest(case.run("cpu")) == recorded(kernel)["cases"][case.name]

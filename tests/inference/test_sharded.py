@@ -95,6 +95,7 @@ def test_kernels(name, split):
         same(lived(tile), expected)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("split", CUTS)
 @pytest.mark.parametrize("n_gpu", [2, 4])
 def test_pretended_gpus(monkeypatch, n_gpu, split):

@@ -42,6 +42,7 @@ def assert_same_tiles(got, expected):
     assert got.n_pulses == expected.n_pulses > 0
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.STEP)
 @pytest.mark.parametrize("parameters", UPDATES.values(), ids=UPDATES)
 @pytest.mark.parametrize("lr", [0.2, -0.005])

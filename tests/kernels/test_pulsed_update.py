@@ -40,6 +40,7 @@ def test_every_launch_shape_gives_the_bits_of_the_mirror(tile, lr, cell, order, 
     assert other.n_pulses == plain.n_pulses
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("n", "size"), [(1700, 0.5), (2400, 0.02)])
 def test_warps_that_share_the_samples_of_a_row(n, size, order):
     """Listed samples fill the shared memory several times, or are fewer than the warps take."""
@@ -186,6 +187,7 @@ def test_one_polarity_gives_the_two_halves(order, n_global):
         assert_same_bits(got, expected)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("tile", _launch_update.SHAPES, ids=lambda tile: tile.name)
 def test_pulses_of_each_cell(tile, monkeypatch):
     stream, shape = rk.Stream.from_seed(3), (7, 132)

@@ -168,6 +168,7 @@ def test_shapes_that_no_tile_divides(n):
     same_as_the_mirror((33, 31), n, "default")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("n", [1, 3, 8, 9, 17, 32, 75])
 @pytest.mark.parametrize("out_bound", [0.02, 0.45, 0.9, 1.2])
 def test_further_rounds_at_once(n, out_bound, monkeypatch):

@@ -80,6 +80,7 @@ def ended(dtype, bias):
     return training, tiled.fuse_activations(training), batches, losses, ends
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("dtype", "bias"), [("float32", False), ("float64", True)])
 @pytest.mark.parametrize("mode", ["at_issue", "at_wait", "mixed", "threads"])
 def test_products_end_with_relu(dtype, bias, mode):

@@ -61,7 +61,7 @@ def tile_scale(start, stop, mode, worst, threshold, step, max_bm_res, bound, x, 
             alpha[1, s] = _np_sum(x[s], limited, step, max_bm_res, bound)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _clip(v, bound):
     if bound > f4(0.0):
         if v > bound:
@@ -71,7 +71,7 @@ def _clip(v, bound):
     return v
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _convert(v, step, stochastic, w):
     if not step > f4(0.0):
         return v
@@ -193,7 +193,7 @@ def _outputs(y, read, w_noise, deviation, io, op, sample, number, k0, k1, words)
     return met
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _read_sums(weight, along, w_noise, v, read):
     """Sum the variances of read noise, for each sample, or for each of its outputs."""
     if w_noise == 1:

@@ -22,19 +22,19 @@ RECIPE = 40  # numbers of a tile, see the kernel's header
 SHARED, LINEAR, LINEAR_REFERENCE, POW, POW_REFERENCE = range(5)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _spread(mean, dtod, xi):
     if dtod == f4(0.0) or mean == f4(0.0):
         return mean
     return f4(mean * f4(f4(1.0) + f4(dtod * xi)))
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _shifted(mean, std, xi):
     return mean if std == f4(0.0) else f4(mean + f4(std * xi))
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _slope(step, at):
     return f4(f4(-step) / at) if step != f4(0.0) and at != f4(0.0) else f4(0.0)
 

@@ -18,7 +18,7 @@ MOST = 8191  # pulses of one sample on one cell
 NUMBER = u4(0x1FFF)  # mask of the number of pulses; in a word of d the bit length follows
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _popcount(v):
     v = u4(v - u4(u4(v >> u4(1)) & u4(0x55555555)))
     v = u4(u4(v & u4(0x33333333)) + u4(u4(v >> u4(2)) & u4(0x33333333)))

@@ -50,7 +50,7 @@ else:
         return types.UniTuple(planes.dtype, n)(planes, types.intp, types.intp, blank), code
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def philox2x32(c0, c1, k):
     """Compute one Philox2x32-10 block; all arguments and results are uint32."""
     a, b = u8(c0), u8(c1)  # only the low halves matter, as in _exact/philox.py
@@ -61,7 +61,7 @@ def philox2x32(c0, c1, k):
     return u4(a), u4(b)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _whole(n):
     return (n + PAD - 1) // PAD * PAD
 

@@ -32,7 +32,7 @@ SINGLE = f4(1.0).itemsize == 4
 NEAR = 1 << (17 if SINGLE else 15)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _table(tables, at, layer, k):
     return tables[at[layer, k] : at[layer, k + 1]]
 

@@ -29,12 +29,12 @@ SINGLE = f4(1.0).itemsize == 4
 NEAR = 1 << 16  # values of rows that samples worked on together have; it enters no result
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _table(tables, at, layer, k):
     return tables[at[layer, k] : at[layer, k + 1]]
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _together(n_row):
     return max(16, min(64, NEAR // n_row))
 

@@ -23,7 +23,7 @@ f4, f8 = np.float32, np.float64
 SINGLE = f4(1.0).itemsize == 4
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _table(tables, at, layer, k):
     return tables[at[layer, k] : at[layer, k + 1]]
 
@@ -37,7 +37,7 @@ def _padded(layers):
     return (most + 7) // 8 * 8
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _products(wide, narrow, first, rows, n, values, out, target):
     for i in range(n):
         begin, end = wide[first + i], wide[first + i + 1]
@@ -47,7 +47,7 @@ def _products(wide, narrow, first, rows, n, values, out, target):
         out[target + i] = x
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _products_back(wide, narrow, used, first, back, n, above, target, flows):
     for i in range(n):
         row = narrow[used + i]
@@ -57,7 +57,7 @@ def _products_back(wide, narrow, used, first, back, n, above, target, flows):
         flows[row] = x
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _exps(n, child, w):
     """Largest of n values, rounded up, and exp(value - largest) of each."""
     most = IMPOSSIBLE
@@ -70,7 +70,7 @@ def _exps(n, child, w):
     return largest
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _across(theta, at, step, n, w, out, to):
     """out[to + i] = sum_k theta[at + k step + i] w[k], for i below 8"""
     a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = f4(0.0)
@@ -84,7 +84,7 @@ def _across(theta, at, step, n, w, out, to):
     out[to + 4], out[to + 5], out[to + 6], out[to + 7] = a4, a5, a6, a7
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _chain(theta, at, step, n, w):
     """sum_k theta[at + k step] w[k]"""
     total = f4(0.0)
@@ -93,7 +93,7 @@ def _chain(theta, at, step, n, w):
     return total
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _along(theta, at, step, n, w, out, to):
     """out[to + i] = sum_k theta[at + i step + k] w[k], for i below 8"""
     a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = f4(0.0)
@@ -109,7 +109,7 @@ def _along(theta, at, step, n, w, out, to):
     out[to + 4], out[to + 5], out[to + 6], out[to + 7] = a4, a5, a6, a7
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _logs(n, x, logs):
     """Logarithms of n numbers, whose rest of eight is filled."""
     whole = (n + 7) // 8 * 8
@@ -119,7 +119,7 @@ def _logs(n, x, logs):
         logs[k] = log32(x[k])
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _sums(size, largest, total, logs, values, row):
     """Store the values of sums; tell whether all totals are normal numbers."""
     _logs(size, total, logs)
@@ -171,7 +171,7 @@ def values_up(start, stop, layers, at_wide, at_narrow, wide, narrow, theta, valu
                             v[row + m] = _own(theta[at + m :], size, child[:n_child])
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _lifts(first, last, values, flows, room, logs, lift):
     for k in range(last - first):
         room[k] = flows[first + k]
@@ -181,7 +181,7 @@ def _lifts(first, last, values, flows, room, logs, lift):
         lift[first + k] = choose(some, f8(logs[k]) - values[first + k], IMPOSSIBLE)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _join(e, t, part, most, total):
     """Add what a group passes on to an element that has other parents, too."""
     m = most[e]
@@ -193,7 +193,7 @@ def _join(e, t, part, most, total):
     most[e] = both
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _flows(width, values, first, most, total, logs, flows):
     """exp(element + largest + log total); whether all totals in use are normal numbers."""
     _logs(width, total, logs)

@@ -22,7 +22,7 @@ STEP, FRACTION = 16, 25  # of the tensor core that is modelled
 PART = 64  # inputs of a chain of pairs
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def put_word(x, k, words, rest):
     """Round a number to bfloat16, and what that leaves; without ``rest`` the first alone."""
     word = round16(False, x)

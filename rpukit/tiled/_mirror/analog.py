@@ -26,7 +26,7 @@ def tiled_analog_scale(start, stop, ints, floats, x, alpha):
     tile_scale(start, stop, mode, worst != 0, threshold, step, res, bound, rows, scales, average)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _scale_of(io, alpha, n, s, worst, number):
     """Scale of a sample in a round, and whether its output is 0 whatever the weights."""
     a = f4(1.0)

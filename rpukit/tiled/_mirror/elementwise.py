@@ -25,7 +25,7 @@ def _gelu_slope(x):
     return fma32(x, f4(_DENSITY * exp32(f4(f4(f4(-0.5) * x) * x))), _phi(x))
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _between(x, low, high):
     return low if x < low else high if x > high else x
 
@@ -82,7 +82,7 @@ def _slope(kind, dy, x, p, q):
     return f4(dy * f4(_SLOPE * exp32(f4(-f4(x * x)))))
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _two(kind, a, b):
     """Results of two inputs."""
     if kind == 1:
@@ -102,7 +102,7 @@ def _two(kind, a, b):
     return f4(a * f4(b * f4(f4(1.0) - b)))
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _one(kind, a, by):
     """Results of one input."""
     if kind == 0:
@@ -118,7 +118,7 @@ def _one(kind, a, by):
     return sigmoid32(a)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _batch_norm_grad(dy, x, scale, mean, inv, dscale, dbias, n):
     """Gradient of a normalised element: s g / n (n dy - dbias - h dscale)."""
     h = f4(f4(x - mean) * inv)
@@ -245,7 +245,7 @@ def tiled_fused(start, stop, ints, floats, a, b, c, d, e, f, g, h, y, z, v, w):
                     _store(n, at[results[k]], steps[8 + k, 3], buffer[begin:])
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _put(row, size, begin, length, part, out):
     """Copy a row of an input to its place."""
     for i in range(length):

@@ -10,7 +10,7 @@ from rpukit._exact.math import NAN, exp32, fma32, sqrt32
 f4 = np.float32
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _finish(kind, total, count, epsilon):
     """What becomes of a sum at its end."""
     if kind == 0 or kind == 3:
