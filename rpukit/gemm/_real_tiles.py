@@ -125,6 +125,9 @@ FLOAT_TILES = (
     RealTile(128, 64, 16, 8, 8, 4, turn=True, held=(16, 3), most=3),
     RealTile(96, 64, 16, 12, 4, 4, turn=True, held=(16, 4), most=4),
     RealTile(32, 64, 32, 4, 4, 4, word=" flat", held=(32, 4)),
+    RealTile(64, 32, 64, 4, 4, 3),
+    RealTile(16, 32, 64, 4, 4, 4),
+    RealTile(8, 64, 64, 2, 4, 4, word=" flat", held=(64, 4)),
 )
 DOUBLE_TILES = (
     RealTile(128, 128, 32, 8, 8, 3, tensor=True, most=1),
@@ -146,6 +149,7 @@ DOUBLE_TILES = (
     RealTile(64, 32, 16, 4, 4, 5, tensor=True, held=(16, 5), most=4),
     RealTile(96, 128, 32, 6, 8, 3, tensor=True, most=1),
     RealTile(32, 64, 32, 2, 8, 3, tensor=True, most=3, word=" deep"),
+    RealTile(48, 32, 32, 6, 4, 4, tensor=True),
 )
 
 
@@ -201,6 +205,9 @@ _PACES = {
     "128x64": Pace(7.28, 0.0436, 0.0436, 0.0692, 0.0221, 0.0299, -0.0187),
     "96x64": Pace(5.73, 0.0324, 0.034, 0.0314, 0.0533, 0.04, 0.00217),
     "32x64 flat": Pace(2.59, 0.0152, 0.0132, 0.254, 0.117, 0.0646, 0.0142),
+    "8x64 flat": Pace(2.42, 0.00722, 0.00555, 0.311, 0.145, 0.328, 0.00876),
+    "64x32": Pace(2.9, 0.0152, 0.0125, 0.25, 0.1, 0.06, 0.01),
+    "16x32": Pace(2.0, 0.0120, 0.0048, 0.3, 0.1, 0.06, 0.01),
 }
 _DOUBLE_PACES = {
     "128x128 tensor": Pace(6.82, 0.0683, 0.0824, 0.119, 0.0423, 0.0949, 0.031),
@@ -222,6 +229,7 @@ _DOUBLE_PACES = {
     "64x32 tensor": Pace(2.63, 0.017, 0.0121, 0.146, 0.0139, 0.0551, 0.0261),
     "96x128 tensor": Pace(6.91, 0.0599, 0.0599, 0.0909, 0.0894, 0.0217, 0.0223),
     "32x64 tensor deep": Pace(2.55, 0.015, 0.0137, 0.215, 0.000128, 0.0182, 0.0719),
+    "48x32 tensor": Pace(2.6, 0.0125, 0.0098, 0.15, 0.02, 0.03, 0.04),
 }
 # What blocks that share a tile add to segments of 1024 terms, as a part, by the bytes of an
 # element and their number.
