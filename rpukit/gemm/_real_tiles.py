@@ -345,9 +345,12 @@ def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> 
     time = rounds * max(pace.step * chain, together * pace.work * mean)
     if rest:
         time += max(pace.step * chain, rest * pace.work * mean)
-    if split <= 0:  # blocks of whole segments, of which some multiprocessors get one more
-        most = -(-count * (k // segment) // n_multi) * segment
-        time = max(time, pace.work * most)
+    if split <= 0:  # blocks of whole segments first, then those of the last one
+        n_whole, terms = count * (k // segment), k % segment
+        most = max(-(-n_whole // n_multi) * segment, count * k / n_multi)
+        if terms and -n_whole % n_multi < count:
+            most += terms / 2
+        time = max(pace.step * min(k, segment) * (rounds + (blocks > 0)), pace.work * most)
     part = 1 + (0 if whole else pace.ragged) + (pace.upright if trans_b else 0)
     if m % tile.rows or n % tile.columns:
         part += pace.edge
