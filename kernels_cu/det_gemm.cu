@@ -54,7 +54,7 @@
 // check: REAL=double TILE_M=32 TILE_N=64 RM=2 RN=8 ST=5 VEC_A=2 VEC_B=2 DMMA=1 ROOM=1 TRANS_A=1
 // check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7 COPIERS=64 VEC_A=4 VEC_B=1 TURNS=2
 // check: TILE_M=64 TILE_N=32 TILE_K=64 RM=4 RN=4 ST=3 VEC_A=4 VEC_B=4 VEC_C=4
-// check: REAL=double TILE_M=48 TILE_N=32 TILE_K=32 RM=6 RN=4 VEC_A=2 VEC_B=2 DMMA=1 TURNS=2
+// check: TILE_M=16 TILE_N=32 TILE_K=64 RM=4 RN=4 VEC_A=4 VEC_B=1 TURNS=2
 // source: docs/semantics.md, section 6.
 #include "rk_chain.cuh"
 #include "rk_dmma.cuh"
@@ -120,8 +120,6 @@
 #ifndef TURNS
 #define TURNS 0
 #endif
-// For so many blocks a multiprocessor registers are left; of other tiles, or where results are written one by one, some would spill.
-#define BLOCKS (DMMA && RESULTS == 64 * 64 && RM * RN == 32 && CLUSTER == 1 && (VEC_C == 2 || TURNS == 2) && __CUDA_ARCH__ >= 900 ? 3 : 1)
 #define THREADS_M (TILE_M / RM)
 #define THREADS_N (TILE_N / RN)
 #define THREADS (THREADS_M * THREADS_N)
@@ -161,7 +159,7 @@ using CopiesB = Copies<TILE_N, !TRANS_B, VEC_B>;
 #include "gemm_loop.cuh"
 #endif
 
-extern "C" __global__ void RK_CLUSTER(CLUSTER) __launch_bounds__(THREADS + COPIERS, BLOCKS)
+extern "C" __global__ void RK_CLUSTER(CLUSTER) __launch_bounds__(THREADS + COPIERS, 1)
 det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c, u32 *turns, REAL *segments) {
     extern __shared__ __align__(16) unsigned char raw[];
     int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N, whole = 8 * tiles_n, block = Sharing::begin(raw, turns);

@@ -31,32 +31,13 @@ struct Results {
     REAL *c;
     int m, n, row0, col0;
     // Where result x of a thread goes; null beyond the matrix.
-    __device__ __forceinline__ REAL *at(Place place, int x) const { return at(place, x, column_of(x % RN, place.n)); }
-    // The same in another column of the tile.
-    __device__ __forceinline__ REAL *at(Place place, int x, int column) const {
-        int i = row0 + row_of(x / RN, place.m), j = col0 + column;
+    __device__ __forceinline__ REAL *at(Place place, int x) const {
+        int i = row0 + row_of(x / RN, place.m), j = col0 + column_of(x % RN, place.n);
         return i < m && j < n ? c + (u64)i * n + j : nullptr;
     }
+    // Number of results from x on in its row of the matrix.
+    __device__ __forceinline__ int left(Place place, int x) const { return n - col0 - column_of(x % RN, place.n); }
 };
-
-// The lanes in which bit `lane` is set give their x for the y of those in which it is not: it becomes which of the two a result is.
-__device__ __forceinline__ void swap_lanes(REAL &x, REAL &y, int lane) {
-    bool high = threadIdx.x & lane;
-    REAL got = __shfl_xor_sync(~0u, high ? x : y, lane);
-    (high ? x : y) = got;
-}
-// Neighbouring lanes have UNIT neighbours of a row each. Swap them so that lanes store what is side by side where these are stored
-// one by one; result u is then in the column below.
-__device__ __forceinline__ void spread(REAL (&v)[RN], int q) {
-    if (UNIT == 4) swap_lanes(v[q], v[q + UNIT - 2], 8), swap_lanes(v[q + 1], v[q + UNIT - 1], 8);
-#pragma unroll
-    for (int u = 0; u < UNIT; u += 2) swap_lanes(v[q + u], v[q + u + 1], DMMA ? 2 : UNIT == 4 ? 4 : 8);
-}
-__device__ __forceinline__ int spread_column(Place place, int q, int u) {
-    int lane = threadIdx.x, one = lane & 1, two = lane / 2 & 1, four = lane / 4 & 1, eight = lane / 8 & 1;
-    if (DMMA) return column_of(q, place.n - lane % 4 * 2) + 4 * u + 2 * one + two;
-    return column_of(q, place.n & ~7) + 8 * u + (UNIT == 4 ? 4 * two + 2 * eight + four : 4 * four + 2 * two + eight);
-}
 
 #if defined(RK_ON_CPU) || __CUDA_ARCH__ >= 900
 #define AT_A_TIME (RESULTS == 128 * 128 ? 64 : 128)    // bytes of results that are loaded together
@@ -70,8 +51,7 @@ __device__ __forceinline__ int spread_column(Place place, int q, int u) {
 template <int N> __device__ __forceinline__ void give(REAL (&acc)[RM][RN], const Results &to, Place place, bool adds) {
     constexpr bool wide = VEC_C % N == 0;
     struct __align__(N * sizeof(REAL)) Some { REAL v[N]; };
-    constexpr int batch = wide ? together_of(RM * RN, AT_A_TIME / (int)sizeof(REAL)) : N;
-    auto single = [&](int x, int u) { return to.at(place, x, spread_column(place, x % RN, u)); };
+    constexpr int batch = together_of(RM * RN, AT_A_TIME / (int)sizeof(REAL));
 #pragma unroll
     for (int x0 = 0; x0 < RM * RN; x0 += batch) {
         Some before[batch / N];
@@ -79,26 +59,29 @@ template <int N> __device__ __forceinline__ void give(REAL (&acc)[RM][RN], const
         if (adds)
 #pragma unroll
             for (int x = x0; x < x0 + batch; x += N) {
+                const REAL *at = to.at(place, x);
                 Some &sum = before[(x - x0) / N];
                 sum = Some{};
-                if (wide && to.at(place, x)) sum = *(const Some *)to.at(place, x);
+                if (at && wide) sum = *(const Some *)at;
+                if (at && !wide)
 #pragma unroll
-                for (int u = 0; !wide && u < N; ++u)
-                    if (single(x, u)) sum.v[u] = *single(x, u);
+                    for (int u = 0; u < N; ++u)
+                        if (u < to.left(place, x)) sum.v[u] = at[u];
             }
 #pragma unroll
         for (int x = x0; x < x0 + batch; x += N) {
-            if (!wide) place.m = anew(place.m), spread(acc[x / RN], x % RN);
+            REAL *at = to.at(place, x);
             Some made;
 #pragma unroll
             for (int u = 0; u < N; ++u) {
                 REAL v = ADD == 3 ? (REAL)(ALPHA) * acc[x / RN][x % RN + u] : acc[x / RN][x % RN + u];
                 made.v[u] = adds ? before[(x - x0) / N].v[u] + v : v;
             }
-            if (wide && to.at(place, x)) *(Some *)to.at(place, x) = made;
+            if (at && wide) *(Some *)at = made;
+            if (at && !wide)
 #pragma unroll
-            for (int u = 0; !wide && u < N; ++u)
-                if (single(x, u)) *single(x, u) = made.v[u];
+                for (int u = 0; u < N; ++u)
+                    if (u < to.left(place, x)) at[u] = made.v[u];
         }
     }
 }
