@@ -53,6 +53,8 @@
 // check: REAL=double TILE_M=48 TILE_N=64 TILE_K=32 RM=6 RN=4 ST=3 VEC_A=2 VEC_B=2 DMMA=1 TURNS=2 TRANS_B=1
 // check: REAL=double TILE_M=32 TILE_N=64 RM=2 RN=8 ST=5 VEC_A=2 VEC_B=2 DMMA=1 ROOM=1 TRANS_A=1
 // check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7 COPIERS=64 VEC_A=4 VEC_B=1 TURNS=2
+// check: TILE_M=64 TILE_N=32 TILE_K=64 RM=4 RN=4 ST=3 VEC_A=4 VEC_B=4 VEC_C=4
+// check: TILE_M=16 TILE_N=32 TILE_K=64 RM=4 RN=4 VEC_A=4 VEC_B=1 TURNS=2
 // source: docs/semantics.md, section 6.
 #include "rk_chain.cuh"
 #include "rk_dmma.cuh"
@@ -153,6 +155,9 @@ using CopiesB = Copies<TILE_N, !TRANS_B, VEC_B>;
 #else
 #include "gemm_steps.cuh"
 #endif
+#if !COPIERS
+#include "gemm_loop.cuh"
+#endif
 
 extern "C" __global__ void RK_CLUSTER(CLUSTER) __launch_bounds__(THREADS + COPIERS, 1)
 det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c, u32 *turns, REAL *segments) {
@@ -181,68 +186,14 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
         if (at) acc[x / RN][x % RN] = *at;
     }
 #endif
-    int round = 0;
 #if COPIERS
-    round = few_results(acc, room, a, b, raw, to, k, segment, n_segment, share);
+    int round = few_results(acc, room, a, b, raw, to, k, segment, n_segment, share);
 #else
-    const REAL *tiles = (const REAL *)raw;
-    u32 shared = rk_shared_address(raw);
-    Place place(threadIdx.x);
-    int tm = place.m, tn = place.n, at = share.rank * segment, asked = at;  // where the stage that is asked for next begins
-    bool inside = row0 + TILE_M <= m && col0 + TILE_N <= n;
-    auto copies_a = [&](int step) { return CopiesA(shared + step % ST * STAGE * (int)sizeof(REAL), a, row0, m, asked, k); };
-    auto copies_b = [&](int step) { return CopiesB(shared + (step % ST * STAGE + SIZE(TRANS_A, TILE_M)) * (int)sizeof(REAL), b, col0, n, asked, k); };
-    auto ask = [&](int step) {
-        if (asked < k) copies_a(step).all(a, k), copies_b(step).all(b, k);
-    };
-#pragma unroll 1
-    for (int s = 0; s < ST - 1; ++s, asked = next_stage(asked, segment, share), rk_copies_end()) ask(s);
-#if PIPED
-    Ahead ahead;
-    auto stage_a = [&](int step) { return lane_a(tiles + step % ST * STAGE, tm); };
-    auto stage_b = [&](int step) { return lane_b(tiles + step % ST * STAGE + SIZE(TRANS_A, TILE_M), tn); };
-    rk_copies_left<ST - 2>();
-    __syncthreads();
-    ahead.read(0, stage_a(0), stage_b(0), 0);
-#endif
-    for (int step = 0; at < k; ++step) {
-        if (!PIPED) {
-            rk_copies_left<ST - 2>();
-            __syncthreads();
-        }
-        const REAL *as = tiles + step % ST * STAGE, *bs = as + SIZE(TRANS_A, TILE_M);
-        int left = k - at, later = step + ST - 1;
-        CopiesA ca = copies_a(later);
-        CopiesB cb = copies_b(later);
-        bool copies = (CopiesA::asks || inside) && asked + TILE_K <= k;
-        if (!copies) ask(later);
-        asked = next_stage(asked, segment, share);
-#if PIPED
-        auto arrived = [&]() {
-            rk_copies_end();
-            rk_copies_left<ST - 2>();
-            __syncthreads();
-        };
-        const REAL *a_now = lane_a(as, tm), *b_now = lane_b(bs, tn), *a_next = stage_a(step + 1), *b_next = stage_b(step + 1);
-        if (copies) multiply<true>(acc, ahead, a_now, b_now, a_next, b_next, ca, cb, arrived);
-        else if (left >= TILE_K) multiply<false>(acc, ahead, a_now, b_now, a_next, b_next, ca, cb, arrived);
-        else multiply_end(acc, ahead, a_now, b_now, left);
-#else
-        if (copies) multiply<true>(acc, lane_a(as, tm), lane_b(bs, tn), ca, cb);
-        else if (left >= TILE_K) multiply<false>(acc, lane_a(as, tm), lane_b(bs, tn), ca, cb);
-        else multiply_end(acc, lane_a(as, tm), lane_b(bs, tn), left);
-#endif
-        if (!PIPED) rk_copies_end();
-        if (ends_segment(at, segment, k)) {
-            add_made(acc, room, to, at, round++, n_segment, segment, k, share);
-#if PIPED && RM * RN <= 64
-            ahead.read(0, stage_a(step + 1), stage_b(step + 1), 0);  // once more: meanwhile its registers are free
-#endif
-        }
-        at = next_stage(at, segment, share);
-    }
+    int round = many_results(acc, room, a, b, raw, to, k, segment, n_segment, share);
 #endif
 #if CLUSTER > 1
     end_rounds(acc, room, to, round, n_segment);
+#else
+    (void)round;
 #endif
 }

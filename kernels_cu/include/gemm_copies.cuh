@@ -20,7 +20,7 @@ template <int LINES, int ALONG, int VEC> struct Copies {
     static constexpr bool asks = !(DMMA && TILE_M * TILE_N >= 128 * 128);  // for a line before it is copied; registers of such tiles would spill
     static_assert(COPY_THREADS % wide == 0, "threads copy whole rows");
     const REAL *from;
-    u64 stride;
+    int stride;
     u32 to;
     int left, p;  // lines of the matrix from the first one of this thread on; where its steps begin
 
@@ -29,9 +29,17 @@ template <int LINES, int ALONG, int VEC> struct Copies {
         int line = line0 + (ALONG ? at : row);
         left = n_line - line, p = k0 + (ALONG ? row : at);
         stride = ALONG ? n_line : n_k;
-        from = x + (ALONG ? p * stride + line : line * stride + p);
+        from = x + (ALONG ? (i64)p * stride + line : (i64)line * stride + p);
         to = stage + (turned ? at * row_size + row * size : row * row_size + at * size);
     }
+    // The same copies to a stage that is `further` bytes on.
+    __device__ __forceinline__ Copies to_stage(u32 further) const {
+        Copies moved = *this;
+        moved.to += further;
+        return moved;
+    }
+    // Those of the next steps of the sum; what `all` needs besides is not kept.
+    __device__ __forceinline__ void next_steps() { from += ALONG ? (i64)stride * TILE_K : TILE_K; }
     static __device__ __forceinline__ int row(int u) { return u / turns * apart; }
     static __device__ __forceinline__ int at(int u) { return u % turns * wide * vec; }
     static __device__ __forceinline__ bool copies(int u) { return rows % apart == 0 || copy_thread() / wide + row(u) < rows; }
@@ -42,14 +50,15 @@ template <int LINES, int ALONG, int VEC> struct Copies {
         for (int v = 0; v < N; ++v) {
             if (copies(u + v)) copy(u + v);
             int further = row(u + v + 1) - row(u + v), steps = at(u + v + 1) - at(u + v);
-            from += further * stride + steps;
+            from += (i64)stride * further + steps;
             to += turned ? further * size + steps * row_size : further * row_size + steps * size;
         }
     }
-    // The same where all steps exist, and all lines unless it `asks`. What is in the place of a missing line is never used.
+    // The same where all steps exist, and all lines unless it `asks`; none if `left` is 0. What is in the place of a missing line is
+    // never used.
     template <int N> __device__ __forceinline__ void whole(int u) {
         next<N>(u, [&](int v) {
-            if (!asks || (ALONG ? at(v) : row(v)) < left) rk_copy<vec * size>(to, from, vec * size);
+            if ((asks ? ALONG ? at(v) : row(v) : 0) < left) rk_copy<vec * size>(to, from, vec * size);
         });
     }
     // Part `number` of a stage, all steps of which exist.

@@ -29,6 +29,7 @@ struct Ahead {
 #pragma unroll
         for (int i = 0; i < ROWS; ++i) read_a(to, i, as, p);
     }
+    __device__ __forceinline__ void begin(const double *as, const double *bs) { read(0, as, bs, 0); }
     // Product j of row i.
     __device__ __forceinline__ void multiply(double (&acc)[RM][RN], int from, int i, int j) const {
         double c[4] = {acc[2 * i][2 * j], acc[2 * i][2 * j + 1], acc[2 * i + 1][2 * j], acc[2 * i + 1][2 * j + 1]};
@@ -37,7 +38,7 @@ struct Ahead {
     }
 };
 // `arrived` waits for the next stage, which begins at `as_next`, `bs_next`.
-template <bool COPY, class Arrived>
+template <class Arrived>
 __device__ __forceinline__ void multiply(double (&acc)[RM][RN], Ahead &v, const double *as, const double *bs, const double *as_next, const double *bs_next,
                                          CopiesA &ca, CopiesB &cb, Arrived arrived) {
     constexpr int parts = TILE_K / UNIT, pairs = ROWS * COLUMNS, grains = TILE_K / DEPTH, each = (parts + grains - 2) / (grains - 1);
@@ -54,7 +55,7 @@ __device__ __forceinline__ void multiply(double (&acc)[RM][RN], Ahead &v, const 
         for (int x = 0; x < pairs; ++x) {
             int i = x / COLUMNS, j = x % COLUMNS;
 #pragma unroll
-            for (int u = 0; COPY && u < each; ++u)
+            for (int u = 0; u < each; ++u)
                 if (min(u * pairs / each + 1, pairs - 1) == x && p / DEPTH * each + u < parts) ca.part(p / DEPTH * each + u), cb.part(p / DEPTH * each + u);
             v.multiply(acc, now, i, j);
             if (ROWS == 1 || j + 1 < COLUMNS) continue;

@@ -1,4 +1,4 @@
-// TILE_K steps of the sum for det_gemm.cu; COPY: copies of a later stage in between.
+// TILE_K steps of the sum for det_gemm.cu, with copies of a later stage in between.
 #pragma once
 
 // Step u of those that were read.
@@ -21,15 +21,16 @@ struct Ahead {
         read_lines<RM, ACROSS_A, ROW_A, THREADS_M>(a[to], as, p);
         read_lines<RN, ACROSS_B, ROW_B, THREADS_N>(b[to], bs, p);
     }
+    __device__ __forceinline__ void begin(const REAL *as, const REAL *bs) { read(0, as, bs, 0); }
 };
 // `arrived` waits for the next stage, which begins at `as_next`, `bs_next`.
-template <bool COPY, class Arrived>
+template <class Arrived>
 __device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], Ahead &v, const REAL *as, const REAL *bs, const REAL *as_next, const REAL *bs_next,
                                          CopiesA &ca, CopiesB &cb, Arrived arrived) {
 #pragma unroll
     for (int p = 0; p < TILE_K; ++p) {
         int now = p % 2;
-        if (COPY) ca.at_step(p), cb.at_step(p);
+        ca.at_step(p), cb.at_step(p);
         if (p + 1 < TILE_K) v.read(1 - now, as, bs, p + 1);
         else arrived(), v.read(1 - now, as_next, bs_next, 0);
         multiply_step(acc, v.a[now], v.b[now], 0);
@@ -58,10 +59,14 @@ struct Units {  // UNIT steps of a thread's lines
             if (u < left) multiply_step(acc, a, b, u);
     }
 };
+struct Ahead {
+    __device__ __forceinline__ void begin(const REAL *, const REAL *) {}
+};
 __device__ __forceinline__ const REAL *lane_a(const REAL *as, int tm) { return as + row_of(0, tm) * (ACROSS_A ? 1 : ROW_A); }
 __device__ __forceinline__ const REAL *lane_b(const REAL *bs, int tn) { return bs + column_of(0, tn) * (ACROSS_B ? 1 : ROW_B); }
-template <bool COPY>
-__device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], const REAL *as, const REAL *bs, CopiesA &ca, CopiesB &cb) {
+template <class Arrived>
+__device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], Ahead &, const REAL *as, const REAL *bs, const REAL *, const REAL *, CopiesA &ca,
+                                         CopiesB &cb, Arrived arrived) {
     Units v[AHEAD + 1];
     auto read = [&](int p) {
         if (p < TILE_K) v[p / UNIT % (AHEAD + 1)].read(as, bs, p);
@@ -71,12 +76,14 @@ __device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], const REAL *as, co
 #pragma unroll UNROLL
     for (int p = 0; p < TILE_K; p += UNIT) {
         read(p + AHEAD * UNIT);
-        if (COPY) ca.part(p / UNIT), cb.part(p / UNIT);
+        ca.part(p / UNIT), cb.part(p / UNIT);
         v[p / UNIT % (AHEAD + 1)].multiply(acc, UNIT);
+        if (RM * RN < 16) hold(acc);  // else operands of many units would be in registers
     }
+    arrived();
 }
 // The end of the sum: `left` steps of a stage.
-__device__ __forceinline__ void multiply_end(REAL (&acc)[RM][RN], const REAL *as, const REAL *bs, int left) {
+__device__ __forceinline__ void multiply_end(REAL (&acc)[RM][RN], Ahead &, const REAL *as, const REAL *bs, int left) {
     Units v, w;
     v.read(as, bs, 0);
 #pragma unroll 1

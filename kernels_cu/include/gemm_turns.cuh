@@ -12,7 +12,7 @@ __device__ __forceinline__ int anew(int x) {
 #endif
     return x;
 }
-__device__ __forceinline__ REAL *anew(REAL *x) {
+template <class T> __device__ __forceinline__ T *anew(T *x) {
 #ifndef RK_ON_CPU
     asm volatile("" : "+l"(x));
 #endif

@@ -230,10 +230,22 @@ def cases() -> Iterator[tuple[str, Case]]:
                 run = gemm(m, n, k, dtype, 11, trans_a=trans_a, trans_b=trans_b)
                 name = f"{dtype}-{m}x{n}x{k}{'-ta' * trans_a}{'-tb' * trans_b}"
                 yield "det_gemm", Case(name, run, small=k < 1000)
-    for dtype, tile in (("f4", "32x32"), ("f4", "8x32 few"), ("f8", "32x32 tensor")):
+    for dtype, tile in (
+        ("f4", "32x32"),
+        ("f4", "8x32 few"),
+        ("f8", "32x32 tensor"),
+        ("f4", "64x32"),
+        ("f8", "64x64 tensor"),
+    ):
         name = f"{dtype}-turns-{tile}"
         yield "det_gemm", Case(name, gemm_in_turns(40, 37, 3079, dtype, tile, 37))
-    for dtype, tile in (("f4", "8x64"), ("f4", "4x16 few"), ("f8", "32x32 tensor few")):
+    for dtype, tile in (
+        ("f4", "8x64"),
+        ("f4", "4x16 few"),
+        ("f8", "32x32 tensor few"),
+        ("f4", "16x32"),
+        ("f8", "48x64 tensor"),
+    ):
         name, run = (
             f"{dtype}-at-once-{tile}",
             gemm_in_turns(40, 37, 3079, dtype, tile, 37, "AT_ONCE"),
