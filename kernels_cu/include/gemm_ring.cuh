@@ -1,5 +1,59 @@
-// Sizes of a block of det_gemm_tensor.cu: its tile, the ring of stages and the memory of sums. Uses its macros.
+// Sizes of a block of det_gemm_tensor.cu: its tile, the ring of stages and the memory of sums. Defaults of its macros.
 #pragma once
+#ifndef NC
+#define NC 2
+#endif
+#ifndef BN
+#define BN 256
+#endif
+#ifndef ST
+#define ST 4
+#endif
+#ifndef P_MN
+#define P_MN 0
+#endif
+#ifndef Q_MN
+#define Q_MN 0
+#endif
+#ifndef OUT_T
+#define OUT_T 0
+#endif
+#ifndef RESULT
+#define RESULT u16
+#endif
+#ifndef FROM
+#define FROM 0
+#endif
+#ifndef ADD
+#define ADD 0
+#endif
+#ifndef PARTS
+#define PARTS 0
+#endif
+#ifndef SEGMENT
+#define SEGMENT 4096
+#endif
+#ifndef HELD
+#define HELD 0
+#endif
+#ifndef STAGED
+#define STAGED 0
+#endif
+#ifndef LOOSE
+#define LOOSE 0
+#endif
+#ifndef BLOCKS
+#define BLOCKS 1
+#endif
+#ifndef CLUSTER
+#define CLUSTER 1
+#endif
+#ifndef CI
+#define CI 1
+#endif
+#ifndef SLABS
+#define SLABS 1
+#endif
 #define SHARE (PARTS == 3 ? 1 : CLUSTER)  // blocks that fetch for each other
 #define CJ (SHARE / CI)
 #define BK (64 * SLABS)
