@@ -18,8 +18,8 @@ __device__ __forceinline__ int many_results(REAL (&acc)[RM][RN], REAL *room, con
         rk_copies_end();
         rk_copies_left<ST - 2>();
         __syncthreads();
-#if DMMA && (RN == 4 || RM == 6) && !defined(RK_ON_CPU)
-        // A branch, before which the compiler moves no later products: they are multiplied while operands of the stage are read.
+#if DMMA && (RN == 4 || RM == 6) && !defined(RK_ON_CPU) && __CUDA_ARCH__ == 900
+        // A branch, before which ptxas for Hopper moves no later products: they are multiplied while operands of the stage are read.
         asm volatile("{ .reg .pred p; setp.ge.s32 p, %0, 0; @p bra DONE; trap; DONE: }" ::"r"(k) : "memory");
 #endif
     };
