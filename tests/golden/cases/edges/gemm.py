@@ -178,7 +178,7 @@ RINGS = (  # tile, rows, columns, terms, whether sums lie along the rows of both
     ("64x256", 193, 250, 5 * 64, (1, 0), np.uint16, 256),
     ("128x64", 200, 124, 9 * 64, (0, 0), np.float32, 125),
     ("turned 64x16", 40, 100, 128, (1, 1), np.uint16, 101),
-    ("turned 64x16 long", 20, 200, 14 * 64, (0, 1), np.uint16, 200),
+    ("turned 64x16 long", 20, 200, 14 * 64, (1, 0), np.uint16, 200),
     ("turned 192x48", 40, 200, 7 * 64, (1, 1), np.float32, 200),
     ("128x128 cluster 2x1", 258, 130, 7 * 64, (1, 1), np.uint16, 136),
     ("128x192 cluster 1x2", 130, 390, 5 * 64, (0, 0), np.float32, 392),
