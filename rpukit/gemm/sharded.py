@@ -15,7 +15,11 @@ from rpukit.gemm.chains import STEP
 from rpukit.gemm.formats import TENSOR, format_of
 from rpukit.gemm.logprob import BLOCK, type_of_logits
 from rpukit.gemm.ops import det_gemm
-from rpukit.gemm.pieces import (
+from rpukit.gemm.split import checks
+from rpukit.gemm.split import logprob as split_logprob
+from rpukit.gemm.split.collected import collected, is_large
+from rpukit.gemm.split.gathered import GatheredWeight, pays
+from rpukit.gemm.split.pieces import (
     at,
     chained,
     check_input,
@@ -24,10 +28,6 @@ from rpukit.gemm.pieces import (
     joined,
     on,
 )
-from rpukit.gemm.split import logprob as split_logprob
-from rpukit.gemm.split.checks import need_edges, need_one_arithmetic, type_of_results
-from rpukit.gemm.split.collected import collected, is_large
-from rpukit.gemm.split.gathered import GatheredWeight, pays
 
 Array = Any
 Rows = Any  # an array, or a list of one array for each device
@@ -109,10 +109,10 @@ class ShardedLinear:
         whole[axis] = self.edges[-1]
         self.shape = (whole[0], whole[1])
         self._devices = [_device.device_of(w) for w in self.weights]
-        need_one_arithmetic(self.dtype, self._devices)
+        checks.need_one_arithmetic(self.dtype, self._devices)
         if format_of(self.dtype) in TENSOR:
             why = f"{self.dtype}: a tensor core adds {STEP} terms at once"
-            need_edges(self.edges, STEP, split, why)
+            checks.need_edges(self.edges, STEP, split, why)
 
     @classmethod
     def cut(
@@ -149,17 +149,9 @@ class ShardedLinear:
             raise ParameterError(f"devices: got {list(map(str, places))}, need different GPUs")
         if getattr(weight, "ndim", 0) != 2:
             raise ShapeError(f"weight: got shape {getattr(weight, 'shape', ())}, need 2 axes")
-        axis, n_block = _AXES[split], -(-weight.shape[_AXES[split]] // BLOCK)
-        if n_block < len(places):
-            raise ShapeError(
-                f"weight: got {weight.shape[axis]} {split} for {len(places)} devices, need more "
-                f"than {BLOCK} for each: use fewer devices"
-            )
-        edges = [n_block * i // len(places) * BLOCK for i in range(len(places))]
-        pieces = []
-        for (start, stop), place in zip(
-            pairwise([*edges, weight.shape[axis]]), places, strict=True
-        ):
+        axis, pieces = _AXES[split], []
+        edges = checks.even_edges(weight.shape[axis], len(places), BLOCK, split)
+        for (start, stop), place in zip(pairwise(edges), places, strict=True):
             part = weight[start:stop] if axis == 0 else weight[:, start:stop]
             pieces.append(_device.to_device(part, place))
         return cls(pieces, split=split)
@@ -196,7 +188,7 @@ class ShardedLinear:
         ShapeError, DTypeError, DeviceError
         """
         pieces, home = self._given(x, self.shape[1], self._axis == 1, "x")
-        dtype = type_of_results(out_dtype, self.dtype)
+        dtype = checks.type_of_results(out_dtype, self.dtype)
         m = len(pieces[0])
         if self._axis == 1 and pays(m, self.weights):
             return GatheredWeight(self.weights, pieces).collected(m, dtype, home)
@@ -204,12 +196,8 @@ class ShardedLinear:
             return chained(pieces, self.weights, home, self.shape[0], dtype, trans_b=True)
         if gather and is_large(m, self.shape[0], dtype):
             heads = split_logprob.heads_of(pieces, self.weights, dtype)
-            where = (self.edges, self._devices, m, dtype, home)
-            return collected(heads, *where)
-        made = []
-        for piece, weight, device in zip(pieces, self.weights, self._devices, strict=True):
-            with _device.using(device):
-                made.append(det_gemm(piece, weight, trans_b=True, out_dtype=dtype))
+            return collected(heads, self.edges, self._devices, m, dtype, home)
+        made = self._products(pieces, self.weights, dtype, trans_b=True)
         return joined(made, self.edges[-1], home) if gather else made
 
     def backward(
@@ -246,13 +234,11 @@ class ShardedLinear:
             raise ShapeError(
                 f"dy: got {slopes[0].shape[0]} rows, need {rows[0].shape[0]} as x has"
             )
-        dtype, made = type_of_results(out_dtype, self.dtype), []
-        weights = self._weight_gradients(slopes, rows, dtype)
+        dtype = checks.type_of_results(out_dtype, self.dtype)
+        weights = self._products(slopes, rows, dtype, trans_a=True)
         if self._axis == 0:
             return chained(slopes, self.weights, home, self.shape[1], dtype), weights
-        for slope, weight, device in zip(slopes, self.weights, self._devices, strict=True):
-            with _device.using(device):
-                made.append(det_gemm(slope, weight, out_dtype=dtype))
+        made = self._products(slopes, self.weights, dtype)
         return (joined(made, self.edges[-1], home) if gather else made), weights
 
     def logprob(self, hidden: Rows, targets: Array, *, with_normaliser: bool = False) -> Any:
@@ -317,7 +303,7 @@ class ShardedLinear:
         ShapeError, DTypeError, DeviceError, ParameterError
         """
         pieces, targets, home = self._head(hidden, targets)
-        dtype, n_row = type_of_results(out_dtype, self.dtype), len(targets)
+        dtype, n_row = checks.type_of_results(out_dtype, self.dtype), len(targets)
         given = split_logprob.numbers_of_rows(n_row, dlogprob, normaliser, self.dtype, home)
         slope, known = given
         if known is None:
@@ -328,12 +314,11 @@ class ShardedLinear:
             where = (heads, self.edges, self._devices)
             slopes = split_logprob.gradients_by_vocabulary(*where, *numbers, self.dtype)
             dhidden = chained(slopes, self.weights, home, self.shape[1], dtype)
-            return dhidden, self._weight_gradients(slopes, pieces, dtype)
-        slopes, made = self._slopes(pieces, home, numbers), []
-        for slope, weight, device in zip(slopes, self.weights, self._devices, strict=True):
-            with _device.using(device):
-                made.append(det_gemm(slope, weight, out_dtype=dtype))
-        return joined(made, self.edges[-1], home), self._weight_gradients(slopes, pieces, dtype)
+        else:
+            slopes = self._slopes(pieces, home, numbers)
+            made = self._products(slopes, self.weights, dtype)
+            dhidden = joined(made, self.edges[-1], home)
+        return dhidden, self._products(slopes, pieces, dtype, trans_a=True)
 
     # ---- parts ----------------------------------------------------------------------------------
 
@@ -376,13 +361,14 @@ class ShardedLinear:
 
         return logits
 
-    def _weight_gradients(
-        self, slopes: Sequence[Array], rows: Sequence[Array], dtype: Any
+    def _products(
+        self, left: Sequence[Array], right: Sequence[Array], dtype: Any, **transposed: bool
     ) -> list[Array]:
+        """Multiply the factors that each device has."""
         made = []
-        for slope, row, device in zip(slopes, rows, self._devices, strict=True):
+        for a, b, device in zip(left, right, self._devices, strict=True):
             with _device.using(device):
-                made.append(det_gemm(slope, row, trans_a=True, out_dtype=dtype))
+                made.append(det_gemm(a, b, out_dtype=dtype, **transposed))
         return made
 
     # ---- checks ---------------------------------------------------------------------------------
@@ -390,7 +376,7 @@ class ShardedLinear:
     def _head(self, hidden: Rows, targets: Array) -> tuple[list[Array], Array, _device.Device]:
         if self._axis == 0:
             why = f"logprob: exponentials are added by blocks of {BLOCK}"
-            need_edges(self.edges, BLOCK, self.split, why)
+            checks.need_edges(self.edges, BLOCK, self.split, why)
         pieces, home = self._given(hidden, self.shape[1], self._axis == 1, "hidden")
         return pieces, split_logprob.checked(targets, len(pieces[0]), self.shape[0], home), home
 

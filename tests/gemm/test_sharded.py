@@ -6,9 +6,9 @@ import pytest
 import rpukit as rk
 from rpukit import _device
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
-from rpukit.gemm import pieces as gemm_pieces
 from rpukit.gemm import sharded, tensor, to_bfloat16
 from rpukit.gemm.split import collected, gathered
+from rpukit.gemm.split import pieces as gemm_pieces
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.on_cpu import two_gpus
 from tests.on_cpu.fake_cupy import Device

@@ -18,7 +18,7 @@ from rpukit.analog.parameters.update import UpdateParameters
 from rpukit.analog.sharded.products import Layout
 from rpukit.analog.tile.make_array import make_array
 from rpukit.errors import NonFiniteError
-from rpukit.gemm.pieces import on
+from rpukit.gemm.split.pieces import on
 
 Array = Any
 

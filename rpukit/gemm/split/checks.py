@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from rpukit._device import Device
-from rpukit.errors import DeviceError, DTypeError, ParameterError
+from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 from rpukit.gemm.formats import TENSOR, arithmetic, format_of
 
-__all__ = ["need_edges", "need_one_arithmetic", "type_of_results"]
+__all__ = ["even_edges", "need_edges", "need_one_arithmetic", "type_of_results"]
 
 
 def type_of_results(out_dtype: Any, dtype: Any) -> np.dtype[Any]:
@@ -34,6 +34,17 @@ def need_one_arithmetic(dtype: Any, devices: Sequence[Device]) -> None:
                 f"products of {dtype} are {tags[0]} on {devices[0]} and {tag} on "
                 f"{device}, need one arithmetic: use float32, or devices of one kind"
             )
+
+
+def even_edges(length: int, n_piece: int, unit: int, split: str) -> list[int]:
+    """Cut an axis at multiples of a unit into pieces of about one size, none of them empty."""
+    n_unit = -(-length // unit)
+    if n_unit < n_piece:
+        raise ShapeError(
+            f"weight: got {length} {split} for {n_piece} devices, need more than {unit} for "
+            "each: use fewer devices"
+        )
+    return [*(n_unit * i // n_piece * unit for i in range(n_piece)), length]
 
 
 def need_edges(edges: Sequence[int], unit: int, split: str, why: str) -> None:

@@ -10,7 +10,7 @@ from rpukit import _device
 from rpukit._device import Device
 from rpukit._kernels.lanes import Lanes
 from rpukit.gemm.logprob import ranges
-from rpukit.gemm.pieces import put_columns
+from rpukit.gemm.split.pieces import put_columns
 
 __all__ = ["collected", "is_large"]
 

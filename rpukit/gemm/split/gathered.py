@@ -16,8 +16,8 @@ from rpukit._device import Device
 from rpukit._kernels.lanes import Lanes, mark
 from rpukit.gemm.logprob import BLOCK
 from rpukit.gemm.ops import det_gemm
-from rpukit.gemm.pieces import put_columns
 from rpukit.gemm.split.collected import Results, collected
+from rpukit.gemm.split.pieces import put_columns
 
 __all__ = ["GatheredWeight", "pays"]
 

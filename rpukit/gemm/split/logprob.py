@@ -23,7 +23,7 @@ from rpukit.gemm.logprob import (
     type_of_logits,
 )
 from rpukit.gemm.ops import det_gemm
-from rpukit.gemm.pieces import on
+from rpukit.gemm.split.pieces import on
 
 Array = Any
 Logits = Callable[[slice, slice], Array]

@@ -25,7 +25,7 @@ from rpukit.analog.sharded.products import Layout, multiply
 from rpukit.analog.tile.state import decode
 from rpukit.analog.update.ops import rank_update
 from rpukit.errors import ParameterError
-from rpukit.gemm.pieces import at, on
+from rpukit.gemm.split.pieces import at, on
 from rpukit.inference.conductance.ops import Part
 from rpukit.inference.conductance.records import Split
 from rpukit.inference.tile.hardware import Piece
