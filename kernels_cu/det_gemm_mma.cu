@@ -16,7 +16,7 @@
 // a block makes one segment and leaves it in `room`, and a warp that ends the last one of its results adds all.
 //
 // Macros: BI, BJ, WI, WJ (BI % (16 WI) == BJ % (16 WJ) == 0; with COPIERS, BJ may be 8 WJ), ST, P_MN, Q_MN, OUT_T, RESULT,
-//         FROM, ADD, HALF, COPIERS (warps that only copy: gemm_thin.cuh; then P_VEC, Q_VEC: elements a copy, 8, 2 or 1; and
+//         FROM, ADD, HALF, COPIERS (warps that only copy: gemm_thin.cuh; then P_VEC, Q_VEC: elements a copy, 8, 4, 2 or 1; and
 //         SEGMENT: terms, a multiple of 64 ST), SHORT (blocks a multiprocessor; all of the sum at once: gemm_short.cuh, with P_VEC and
 //         Q_VEC; no COPIERS), APART (needs COPIERS, no FROM; `turns`: 0 for each warp of a tile).
 // Alignment: p, q and their lines 16 bytes, or those of P_VEC, Q_VEC elements.

@@ -11,19 +11,27 @@
 // and its line of q alone, whatever tile, role or launch. With PARTS the chain restarts at every multiple of
 // SEGMENT, and the results of segments are added left to right; else the sum lies in one segment.
 //
-// Persistent blocks of one copying and NC multiplying warpgroups: two warps of the first fill a ring of ST stages (64 SLABS of the sum) by
-// the copy engine, each of the others owns a 64 x BN part of the tile. CLUSTER blocks with neighbouring tiles, CI of them along i, each
-// copy a part of what several of them need, for all of them. Tiles in groups of `group` along i, so that neighbours share what is in L2.
-// What a tile begins with comes through the ring before its stages, what it is added to after them, while the tile before is still on its
-// way out; with OUT_T, straight from global memory. Results of segments wait in `room`: with PARTS 1 those so far, of each warpgroup; with
-// PARTS 2, where a block makes one segment of a tile at a time, all of them, until a warpgroup that ends the last one adds them. With
-// PARTS 3 the CLUSTER blocks of a cluster make a segment of one tile each, and the first one adds them from the others' shared memory.
+// Persistent blocks of one copying and NC multiplying warpgroups: two warps of the first fill a ring of ST stages
+// (64 SLABS of the sum) by the copy engine, each of the others owns a 64 x BN part of the tile. CLUSTER blocks with
+// neighbouring tiles, CI of them along i, each copy a part of what several of them need, for all of them. Tiles in groups
+// of `group` along i, so that neighbours share what is in L2. What a tile begins with comes through the ring before its
+// stages, what it is added to after them, while the tile before is still on its way out; with OUT_T, straight from global
+// memory.
 //
-// Macros: NC (1, 2, 3), BN (16 to 256; a multiple of 16, or without OUT_T of 64), ST, SLABS (1, 2, 4), P_MN, Q_MN (needs BN % 64 == 0),
-//         OUT_T, RESULT, FROM, ADD, HALF, BLOCKS (a multiprocessor), LOOSE (lines of o may begin anywhere), CLUSTER (1, 2, 4; no FROM, no
-//         ADD), CI (divides it), PARTS (1, 2, 3: sums of several segments, see above; no FROM, no ADD; 3: NC 1, BN up to 64), SEGMENT (terms; a multiple of a
-//         stage), HELD, STAGED (with PARTS 1: how many of a thread's BN / 2 sums are in registers and, of those that results are stored
-//         from, in shared memory). `turns`: with PARTS 2, 0 for each warpgroup of a tile, before and after.
+// PARTS: how sums of several segments are made.
+//   1  A block makes the segments of a tile one after another. Sums of those so far wait in registers, in shared memory
+//      and in `room`, for each warpgroup.
+//   2  As 1, but the last tiles, if they are fewer than the blocks, are made by segments: a block makes one segment of
+//      one of them at a time and leaves it in `room`. A warpgroup that ends the last one of its results adds all.
+//   3  The CLUSTER blocks of a cluster make a segment of one tile each. The first one adds them from the others' shared
+//      memory.
+//
+// Macros: NC (1, 2, 3), BN (16 to 256; a multiple of 16, or without OUT_T of 64), ST, SLABS (1, 2, 4), P_MN, Q_MN (needs
+//         BN % 64 == 0), OUT_T, RESULT, FROM, ADD, HALF, BLOCKS (a multiprocessor), LOOSE (lines of o may begin anywhere),
+//         CLUSTER (1, 2, 4; no FROM, no ADD), CI (divides it), PARTS (0: one segment; 1, 2, 3: see above; no FROM, no ADD;
+//         3: NC 1, BN up to 64), SEGMENT (terms; a multiple of a stage), HELD, STAGED (with PARTS 1, 2: how many of a
+//         thread's BN / 2 sums are in registers and, of those that results are stored from, in shared memory).
+//         `turns`: with PARTS 2, 0 for each warpgroup of a tile that is made by segments, before and after.
 // Alignment: addresses 16 bytes, lines of p, q, o 16 bytes; o with LOOSE: those of its type.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_tensor
 // op: rpukit.gemm.tensor.det_gemm_tensor
@@ -39,12 +47,14 @@
 // check: NC=1 BN=16 ST=10 OUT_T=1 P_MN=1 BLOCKS=2 LOOSE=1
 // check: PARTS=1 HELD=64 STAGED=32
 // check: NC=3 BN=192 ST=4 Q_MN=1 PARTS=1 HELD=16 STAGED=16
-// check: BN=128 ST=6 PARTS=2
-// check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2 PARTS=2
+// check: BN=128 ST=6 PARTS=2 HELD=64
+// check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2 PARTS=2 HELD=32
+// check: PARTS=2 HELD=64 STAGED=32
+// check: NC=3 BN=192 ST=4 CLUSTER=2 PARTS=2 HELD=16 STAGED=16
 // check: CLUSTER=2 CI=2 Q_MN=1
 // check: NC=3 BN=192 CLUSTER=2 P_MN=1
 // check: NC=1 BN=64 ST=6 OUT_T=1 SLABS=2 CLUSTER=4 CI=2 PARTS=1 HELD=32
-// check: NC=1 BN=16 ST=5 OUT_T=1 SLABS=4 PARTS=2
+// check: NC=1 BN=16 ST=5 OUT_T=1 SLABS=4 PARTS=2 HELD=8
 // check: NC=1 BN=16 ST=5 OUT_T=1 SLABS=4 PARTS=3 CLUSTER=3
 // check: NC=1 BN=64 ST=6 SLABS=2 Q_MN=1 PARTS=3 CLUSTER=8
 // check: NC=2 BN=144 ST=5 OUT_T=1 CLUSTER=4 CI=4
@@ -78,7 +88,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
     rk_let_later_begin();
     Tiles tiles(n_i, n_j, group);
     int i0, j0, s = 0, n_all = (n_r + BK - 1) / BK, parts = PARTS == 2 ? (n_all + PER - 1) / PER : 1;
-    auto stages = [&]() { return PARTS >= 2 ? min(PER, n_all - tiles.part * PER) : n_all; };  // of this tile
+    auto stages = [&]() { return tiles.apart ? min(PER, n_all - tiles.part * PER) : n_all; };  // of this tile
     if (role == 0) {
         if (NC > 1) rk_fewer_registers<40>();
         // Warps take turns: one alone cannot issue requests fast enough. All lanes of a warp go along, so that it has one address.
@@ -115,8 +125,8 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
         u64 of_p = rk_descriptor(P_MN ? RK_DESC_MN : RK_DESC_K, at_p + (role - 1) * 8192);
         u64 of_q = rk_descriptor(Q_MN ? RK_DESC_MN : RK_DESC_K, at_q);
         float d[BN / 2];
-        auto release = [&](int s) {
-            if (lane < CI + CJ - 1) rk_arrive_at(away + 8 * s);
+        auto release = [&](int stage) {
+            if (lane < CI + CJ - 1) rk_arrive_at(away + 8 * stage);
         };
         auto take_sums = [&](bool add) {  // from the ring to the accumulators
 #pragma unroll
@@ -143,11 +153,11 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                 }
             if (N_FROM) take_sums(false);
             Kept<LEFT, 128> kept(room, blockIdx.x * NC + role - 1);
-            float held[PARTS == 1 ? HELD : 1] = {};  // sums of the segments so far: a chain is never -0
-            for (int first = 0, last = n_step; first < n_step || n_step == 0; first = last) {
-                if (PARTS == 1) last = min(first + PER, n_step);
+            float held[KEEPS ? HELD : 1] = {};  // sums of the segments so far: a chain is never -0
+            for (int begin = 0, end = n_step; begin < n_step || n_step == 0; begin = end) {
+                if (KEEPS) end = min(begin + PER, n_step);
                 bool ready = false;
-                for (int k = first; k < last; ++k) {
+                for (int k = begin; k < end; ++k) {
                     if (!ready) rk_wait(full + 8 * s, phase);
                     u64 dp = rk_further(of_p, s * (P_BYTES / 16)), dq = rk_further(of_q, s * (Q_BYTES / 16));
                     rk_hold(d);
@@ -155,34 +165,36 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
 #pragma unroll
                     for (int e = 0; e < BK / 16; ++e)
                         rk_wgmma<P_MN, Q_MN>(d, rk_further(dp, e / 4 * (BM * 8) + e % 4 * (P_MN ? 128 : 2)),
-                                             rk_further(dq, e / 4 * (BN * 8) + e % 4 * (Q_MN ? 128 : 2)), FROM ? 1 : (k - first) | e);
+                                             rk_further(dq, e / 4 * (BN * 8) + e % 4 * (Q_MN ? 128 : 2)), FROM ? 1 : (k - begin) | e);
                     rk_wgmma_end();
                     int done = s - LAG;
                     if (++s == ST) s = 0, phase ^= 1;
                     ready = rk_peek(full + 8 * s, phase);
-                    if (k - first >= LAG) {
+                    if (k - begin >= LAG) {
                         rk_wgmma_left<LAG>();
                         release(done < 0 ? done + ST : done);
                     }
                 }
                 rk_wgmma_left<0>();
                 rk_hold(d);
-                for (int left = min(LAG, last - first); left > 0; --left) release(s < left ? s - left + ST : s - left);
-                if (PARTS != 1 || n_step <= PER) break;
-                if (STAGED && first == 0) {  // results of the tile before may still be on their way
+                for (int left = min(LAG, end - begin); left > 0; --left) release(s < left ? s - left + ST : s - left);
+                if (!KEEPS || n_step <= PER) break;
+                if (STAGED && begin == 0) {  // results of the tile before may still be on their way
                     if (threadIdx.x % 128 == 0) rk_stores_left<0>();
                     rk_sync_group(role);
                 }
-                staged_add<HELD, STAGED>(d, staging + (role - 1) * BUFFERS * 8192, first > 0, last < n_step);
-                if (first > 0) kept.add(d + HELD + STAGED);
-                if (last < n_step) kept.put(d + HELD + STAGED);
+                staged_add<HELD, STAGED>(d, staging + (role - 1) * BUFFERS * 8192, begin > 0, end < n_step);
+                if (begin > 0) kept.add(d + HELD + STAGED);
+                if (end < n_step) kept.put(d + HELD + STAGED);
 #pragma unroll
                 for (int x = 0; x < HELD; ++x) held[x] += d[x];
             }
-            if (PARTS == 1 && n_step > PER)
+            if (KEEPS && n_step > PER)
 #pragma unroll
                 for (int x = 0; x < HELD; ++x) d[x] = held[x];
-            if (PARTS == 2 && !join_parts<BN / 2, 128>(d, room, turns, tiles.number * NC + role - 1, tiles.part, parts, slot)) continue;
+            float *segments = room + (u64)gridDim.x * (NC * LEFT * 128);  // behind what is kept
+            if (PARTS == 2 && tiles.apart && !join_parts<BN / 2, 128>(d, segments, turns, tiles.number * NC + role - 1, tiles.part, parts, slot))
+                continue;
 #if PARTS == 3
             if (!join_blocks<BN / 2>(d, (float *)rk_at(at_p), tiles.part)) continue;
 #endif

@@ -80,7 +80,7 @@ def vectors_of(s: Shape, skip: int = 0) -> tuple[int, int]:
     at = [
         (0 if lines == 1 else w + skip) | skip for lines, w in zip((s.m, s.n), widths, strict=True)
     ]
-    a, b = (8 if x % 8 == 0 else 2 if x % 2 == 0 else 1 for x in at)
+    a, b = (next(n for n in (8, 4, 2, 1) if x % n == 0) for x in at)
     return a, b
 
 
@@ -142,8 +142,7 @@ def macros_of(s: Shape, tile: Any, skip: int = 0) -> list[tuple[str, dict[str, A
     several = s.k > tensor.SEGMENT
     if isinstance(tile, _tiles.Tile):
         words |= {"LOOSE": int(s.n % 8 != 0)}
-        n_segment = -(-s.k // tensor.SEGMENT)
-        words |= tile.segment_macros(several * (n_segment + 1 if tile.joined else 1 + tile.apart))
+        words |= tile.segment_macros(-(-s.k // tensor.SEGMENT))
         return [("det_gemm_tensor", {**tile.macros, **words})]
     if tile.anywhere:
         vec = vectors_of(s, skip)[:: -1 if tile.turned else 1]

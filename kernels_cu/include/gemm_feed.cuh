@@ -7,11 +7,11 @@
 #define BATCH 32                             // rows that do so together
 static_assert(BI <= 64 && BJ <= 64, "macros");
 
-// A warp's copies of a factor for a stage, VEC elements each: 8 or 2 asynchronously, 1 through registers, in pairs; of WARPS
+// A warp's copies of a factor for a stage, VEC elements each: 8, 4 or 2 asynchronously, 1 through registers, in pairs; of WARPS
 // warps, number `me` takes every WARPS-th row. Lines that do not exist are left as they are: what comes of them is not written, and
 // many blocks that ask for one line instead wait for each other.
 template <int LINES, int MN, int VEC, int WARPS = 1> struct Feed {
-    static constexpr int unit = VEC == 8 ? 8 : 2, width = (MN ? LINES : BK) / unit, rows = MN ? BK : LINES;
+    static constexpr int unit = VEC == 1 ? 2 : VEC, width = (MN ? LINES : BK) / unit, rows = MN ? BK : LINES;
     static constexpr int lanes = width < 32 ? width : 32, each = 32 / lanes, turns = rows / each;  // rows a turn of a warp
     static constexpr int share = WARPS < turns ? WARPS : turns, step = each * share, count = rows / step;
     static_assert(width <= 32 && rows % step == 0, "a row a turn, or more");
@@ -45,7 +45,7 @@ template <int LINES, int MN, int VEC, int WARPS = 1> struct Feed {
 #pragma unroll
         for (int u = 0; u < count; ++u, x += step * stride) {
             int n = WHOLE ? first : bytes(u, left);
-            if (exists(u)) rk_copy<VEC == 8 ? 16 : 4>(to(stage, u), n ? x : m, n);
+            if (exists(u)) rk_copy<2 * unit>(to(stage, u), n ? x : m, n);
         }
     }
     template <bool WHOLE> __device__ __forceinline__ void read(u32 (&v)[BATCH], int u0, int left) const {

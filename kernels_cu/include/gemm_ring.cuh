@@ -72,6 +72,7 @@
 #define N_ADD (ADD && !OUT_T ? N_SUMS : 0)
 #define LEFT (BN / 2 - HELD - STAGED)  // sums of segments of a thread that wait in `room`
 #define PER (SEGMENT / BK)  // stages of a segment
+#define KEEPS (PARTS == 1 || PARTS == 2)  // blocks make several segments of a tile
 static_assert(!PARTS || (!FROM && !ADD && SEGMENT % BK == 0), "sums of segments begin with nothing and are added to nothing");
 static_assert(PARTS != 3 || (NC == 1 && CLUSTER > 1 && CI == 1 && BN <= 64), "a cluster makes one tile");
 static_assert(CLUSTER == 1 || (!FROM && !ADD && CLUSTER % CI == 0), "a cluster fetches no sums");

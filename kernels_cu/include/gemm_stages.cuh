@@ -2,19 +2,28 @@
 #pragma once
 #include "rk_multicast.cuh"
 
-// The tiles of a block, or with PARTS 2 the segments of tiles, one after another. The blocks of a cluster have neighbouring tiles, or with
-// PARTS 3 the segments of one.
+// The work of a block, one piece after another: tiles, or with PARTS 2 whole tiles first and then segments of those that are fewer than the
+// blocks. The blocks of a cluster have neighbouring tiles, or with PARTS 3 the segments of one.
 struct Tiles {
-    int n_p, n_q, at, group, rank_i, rank_j, number = 0, part = 0;
+    int n_p, n_q, at, group, rank_i, rank_j, whole, number = 0, part = 0;
+    bool apart = PARTS == 3;  // whether this piece is a segment
     __device__ __forceinline__ Tiles(int n_i, int n_j, int group)
         : n_p((n_i + CI * BM - 1) / (CI * BM)), n_q((n_j + CJ * BN - 1) / (CJ * BN)), at(blockIdx.x / CLUSTER), group(group),
-          rank_i(blockIdx.x % CI), rank_j(blockIdx.x % CLUSTER / CI % CJ) {}
+          rank_i(blockIdx.x % CI), rank_j(blockIdx.x % CLUSTER / CI % CJ) {
+        int n_worker = gridDim.x / CLUSTER;
+        whole = PARTS == 2 ? n_p * n_q / n_worker * n_worker : 0;
+    }
     __device__ __forceinline__ bool next(int &i, int &j, int parts) {
-        if (at >= n_p * n_q * parts) return false;
-        int place = at % (n_p * n_q), whole = group * n_q, first = place / whole * group, lines = min(group, n_p - first), rest = place % whole;
-        number = place * SHARE + rank_i + CI * rank_j, part = PARTS == 3 ? blockIdx.x % CLUSTER : at / (n_p * n_q);
-        i = ((first + rest % lines) * CI + rank_i) * BM;
-        j = (rest / lines * CJ + rank_j) * BN;
+        int n_tile = n_p * n_q, rest = n_tile - whole, place = at;
+        if (PARTS == 2 && at >= whole) {
+            if (at - whole >= rest * parts) return false;
+            place = whole + (at - whole) % rest, part = (at - whole) / rest, apart = true;
+        } else if (at >= n_tile) return false;
+        if (PARTS == 3) part = blockIdx.x % CLUSTER;
+        int band = group * n_q, first = place / band * group, lines = min(group, n_p - first), inside = place % band;
+        number = (place - whole) * SHARE + rank_i + CI * rank_j;
+        i = ((first + inside % lines) * CI + rank_i) * BM;
+        j = (inside / lines * CJ + rank_j) * BN;
         at += gridDim.x / CLUSTER;
         return true;
     }

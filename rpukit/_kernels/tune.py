@@ -2,8 +2,8 @@
 
 All variants of a kernel give the same bits for every call they are valid for, so a choice affects
 time only. Every call checks the validity of each candidate for its exact batch; times are stored
-by the batch rounded up to a power of two. A variant that takes one sample only is therefore no
-candidate for more, whatever was fastest for one sample.
+by the batch rounded up to a power of two, or to one of a few steps between two. A variant that
+takes one sample only is therefore no candidate for more, whatever was fastest for one sample.
 
 Times live in memory and in the cache folder, by device. Nothing is timed on the CPU (unless a test
 injects a clock), during the capture of a graph, or when tuning is off: then a stored choice or the
@@ -76,6 +76,7 @@ def choose(
     n_batch: int,
     device: Device = CPU,
     in_graph: bool = False,
+    steps: int = 1,
 ) -> Any:
     """Pick a variant for a call.
 
@@ -97,6 +98,8 @@ def choose(
         Where the arrays are.
     in_graph : bool
         Whether trials allocate nothing once they have run, so that short ones can be captured.
+    steps : int
+        Of the batches between two powers of two for which times are stored, see `bucket`.
 
     Returns
     -------
@@ -117,7 +120,7 @@ def choose(
     with _lock, _device.using(device):
         measure = partial(clock.gpu_time, in_graph=True) if in_graph else clock.gpu_time
         given = candidates, make_trial, n_batch, device, _settings.clock or measure
-        choice, settled = _decide(kernel, name, key, *given)
+        choice, settled = _decide(kernel, name, key, bucket(n_batch, steps), *given)
         if settled:
             if len(_memo) >= _MEMO_LIMIT:
                 _memo.clear()
@@ -140,6 +143,7 @@ def _decide(
     kernel: Kernel | str,
     name: str,
     key: tuple[Any, ...],
+    rounded: int,
     candidates: Sequence[Any],
     make_trial: Callable[[], Trial],
     n_batch: int,
@@ -160,7 +164,7 @@ def _decide(
     fixed = _fixed_among(name, candidates, valid, rejected)
     if fixed is not None:
         return fixed, True
-    record = store.record(name, version, key, bucket(n_batch))
+    record = store.record(name, version, key, rounded)
     if _may_time(device) and len(valid) > 1:
         untimed = any(c.name not in record.times for c in valid)
         unverified = _verifying() and not record.verified
@@ -237,9 +241,11 @@ def _different(valid: Sequence[Any], make_trial: Callable[[], Trial]) -> list[An
     return bad
 
 
-def bucket(n_batch: int) -> int:
-    """The batch rounded up to a power of two."""
-    return 1 << max(int(n_batch) - 1, 0).bit_length()
+def bucket(n_batch: int, steps: int = 1) -> int:
+    """The batch rounded up to a power of two, or to one of ``steps`` equal steps between two."""
+    power = 1 << max(int(n_batch) - 1, 0).bit_length()
+    step = max(1, power // 2 // steps)
+    return -(-int(n_batch) // step) * step if steps > 1 else power
 
 
 def _fixed_among(

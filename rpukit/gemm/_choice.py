@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from rpukit._device import Device, multiprocessors
 from rpukit._kernels import tune
 from rpukit.gemm._tiles import (
-    BY_NAME,
     DEPTH,
     SEGMENT,
     SHARED,
@@ -21,12 +20,14 @@ from rpukit.gemm._tiles import (
     has_warpgroups,
     joined,
     joins,
+    named,
     turned,
     usable,
     widths,
 )
 
 _NEAR = 4  # tiles that are tried
+STEPS = 8  # numbers of rows between two powers of two for which times are stored
 _MOST_PARTS = 8  # of the rows of a result, by turned tiles that are fitted to them
 _MOST_KEPT = 1 << 25  # bytes of the results of segments that blocks of their own leave
 
@@ -39,8 +40,8 @@ def pick(m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device) -
     """
     if not has_warpgroups(device):
         if m <= 16:
-            return BY_NAME["warps turned 32x16"]
-        return BY_NAME["warps turned 64x64" if m <= 64 else "warps 128x128"]
+            return named("warps turned 32x16")
+        return named("warps turned 64x64" if m <= 64 else "warps 128x128")
     return by_time(m, n, k, a_along, b_along, device)[0]
 
 
@@ -58,7 +59,7 @@ def pick_thin(
     times = {
         tile: warp_microseconds(tile, m, n, k, begins, (a_along, b_along), n_multi)
         for one in copying(min(begins), k)
-        for tile in _ways(one, m, n, k)
+        for tile in _ways(one, m, n, k, n_multi)
     }
     thin = min(times, key=times.__getitem__)
     crossing = _crossing(m if a_along else k), _crossing(n if b_along else k)
@@ -76,14 +77,9 @@ def candidates(
     first = pick(m, n, k, a_along, b_along, device)
     if not isinstance(first, Tile) or (m <= 64 and not a_along):
         return [first]
-    rounded = tune.bucket(m)  # times are kept by that
-    every = by_time(rounded, n, k, a_along, b_along, device)
-    # Which the model compares worst: tiles alone or in clusters, segments apart or not.
-    others = [t for t in every if (t.together > 1) != (every[0].together > 1)][:1]
-    others += [t for t in every if t.apart != every[0].apart][:1]
-    others += [t for t in every if t.joined != every[0].joined][:1]
-    near = dict.fromkeys([*every[:2], *others, *every[2:_NEAR]])
-    return [first, *(t for t in list(near)[:_NEAR] if t is not first)]
+    rounded = tune.bucket(m, STEPS)
+    near = by_time(rounded, n, k, a_along, b_along, device)[:_NEAR]
+    return list(dict.fromkeys([first, *near]))
 
 
 @cache
@@ -96,7 +92,7 @@ def by_time(
         way
         for tile in (*TILES, *fitted(m))
         if tile.takes(a_along if tile.turned else b_along) and _across(tile) <= max(least, 2 * m)
-        for way in _ways(tile, m, n, k)
+        for way in _ways(tile, m, n, k, n_multi)
     ]
     crossing = _crossing(m if a_along else k), _crossing(n if b_along else k)
 
@@ -131,15 +127,14 @@ def _crossing(length: int) -> bool:
     return length % 32 != 0
 
 
-def _ways(tile: Any, m: int, n: int, k: int) -> list[Any]:
-    """Return the tile, and the one whose blocks make a segment each, where that makes sense."""
+def _ways(tile: Any, m: int, n: int, k: int, n_multi: int) -> list[Any]:
+    """Return the tile, and those of its kinds that compute segments apart where it makes sense."""
     rows, columns = (n, m) if tile.turned else (m, n)
-    n_segment = -(-k // SEGMENT)
-    n_part = tile.count(rows, columns) * n_segment
+    count, n_segment = tile.count(rows, columns), -(-k // SEGMENT)
     ways = [tile, joined(tile)] if joins(tile, n_segment) else [tile]
-    if k <= SEGMENT or 4 * n_part * tile.rows * tile.columns > _MOST_KEPT or tile.columns > 192:
-        return ways
-    return [*ways, apart(tile)]
+    rest = count % usable(tile, n_multi) if isinstance(tile, Tile) else count
+    kept = 4 * rest * n_segment * tile.rows * tile.columns
+    return [*ways, apart(tile)] if n_segment > 1 and 0 < kept <= _MOST_KEPT else ways
 
 
 # Microseconds of 64 terms of the sum and of a tile besides them, of tiles of few columns where a
@@ -192,35 +187,41 @@ def microseconds(
     lines = tile.rows / tile.cluster[1], fetched / tile.cluster[0]
     more = crossing[::-1] if tile.turned else crossing
     stage, end = _pace(tile, lines, more)
-    by_segments = tile.apart or tile.joined
-    work = count * -(-k // SEGMENT) if by_segments else count
-    most = usable(tile, n_multi)
-    rounds, rest = divmod(work, most)
-    load = rounds + (-(-rest * tile.blocks // most) / tile.blocks) ** _FEWER
+    n_segment, most = -(-k // SEGMENT), usable(tile, n_multi)
+    whole = 0 if tile.joined else count // most * most if tile.apart else count
+    pieces = (count - whole) * n_segment
+    segment = min(steps, SEGMENT // DEPTH) * stage + end
     if n % 8:
         across = tile.columns if tile.turned else min(tile.columns, -(-columns // 64) * 64)
         end += (_LOOSE_TURNED if tile.turned else _LOOSE) * across / 64
     from_l2 = sum(x * (1 + _CROSSED_L2 * cross) for x, cross in zip(lines, more, strict=True))
     limits = (
-        load * (min(steps, SEGMENT // DEPTH if by_segments else steps) * stage + end),
+        _rounds(whole, most, tile.blocks) * (steps * stage + end)
+        + _rounds(pieces, most, tile.blocks) * segment,
         2 * DEPTH * count * steps * from_l2 / _L2,
         2 * (m * k + k * n + m * n) / _MEMORY,
     )
     time: float = _START + sum(x**_SOFT for x in limits) ** (1 / _SOFT)
     time += _CLUSTER * (tile.together > 1)
     if tile.joined:
-        time += _MET + _MET_EACH * -(-k // SEGMENT)
-    if tile.apart:
-        time += _JOIN + 8 * work * tile.rows * tile.columns / _JOINED
+        time += _MET + _MET_EACH * n_segment
+    elif pieces:
+        time += _JOIN + 8 * pieces * tile.rows * tile.columns / _JOINED
     copied = 2 * k * sum(x for x, begin in zip((m, n), begins, strict=True) if begin < 8)
     return time + (_COPY + 2 * copied / _COPIED if copied else 0.0)
+
+
+def _rounds(work: int, most: int, blocks: int) -> float:
+    """Rounds of ``work`` pieces by ``most`` blocks, ``blocks`` a multiprocessor."""
+    rounds, rest = divmod(work, most)
+    return rounds + float((-(-rest * blocks // most) / blocks) ** _FEWER)
 
 
 def _pace(
     tile: Tile, lines: tuple[float, float], crossing: tuple[bool, bool]
 ) -> tuple[float, float]:
     """Microseconds of 64 terms, and of a tile besides them."""
-    known = _PACES.get(tile.name.removesuffix(" apart").removesuffix(" joined"))
+    known = _PACES.get(tile.base)
     if known is not None:
         slower = sum(x * cross for x, cross in zip(_CROSSED_FEW, crossing, strict=True))
         return known[0] * (1 + slower), known[1]
@@ -247,15 +248,15 @@ class Paces(NamedTuple):
 
 
 _BY_COPIERS = Paces(
-    0.91,
-    0.99,
-    0.31,
-    0.178,
-    {8: 0.0026, 2: 0.0081, 1: 0.017},
-    {8: 0.0067, 2: 0.0028, 1: 0.0034},
-    0.09,
-    11.2e6,
-    {
+    start=0.91,
+    block=0.99,
+    other=0.31,
+    result=0.178,
+    copy={8: 0.0026, 4: 0.0081, 2: 0.0081, 1: 0.017},
+    crowded={8: 0.0067, 4: 0.0028, 2: 0.0028, 1: 0.0034},
+    through=0.09,
+    memory=11.2e6,
+    chains={
         "thin 16x16/8": 0.085,
         "thin 16x8/2": 0.064,
         "thin 16x8/8": 0.040,
@@ -268,15 +269,15 @@ _BY_COPIERS = Paces(
     },
 )
 _AT_ONCE = Paces(
-    1.61,
-    0.04,
-    0.0,
-    0.128,
-    {8: 0.0, 2: 0.0, 1: 0.009},
-    {8: 0.0075, 2: 0.0029, 1: 0.0037},
-    0.42,
-    7.16e6,
-    {
+    start=1.61,
+    block=0.04,
+    other=0.0,
+    result=0.128,
+    copy={8: 0.0, 4: 0.0, 2: 0.0, 1: 0.009},
+    crowded={8: 0.0075, 4: 0.0029, 2: 0.0029, 1: 0.0037},
+    through=0.42,
+    memory=7.16e6,
+    chains={
         "short 64x8": 0.085,
         "short 64x16": 0.101,
         "short 64x32": 0.145,
@@ -290,7 +291,7 @@ _SURE = 0.97  # what another tile has to take by the model, beside one of these
 
 def copying(begin: int, k: int) -> list[WarpTile]:
     """Tiles with warps that copy which are meant for rows that begin at such multiples."""
-    copiers = {8: (2,), 2: (2, 4, 8), 1: (8,)}[begin]
+    copiers = {8: (2,), 4: (2, 4, 8), 2: (2, 4, 8), 1: (8,)}[begin]
     thin = [tile for tile in THIN_TILES if tile.copiers in copiers]
     return thin + [tile for tile in SHORT_TILES if k <= tile.stages * DEPTH]
 
@@ -320,7 +321,7 @@ def warp_microseconds(
         for pace in (paces.copy, paces.crowded)
     )
     copy += paces.through * (min(begins) == 1)
-    chain = paces.chains[tile.name.removesuffix(" apart")]
+    chain = paces.chains[tile.base]
     if tile.short:
         alone = paces.block + steps * (copy * 32 / tile.threads + chain)
     else:
@@ -338,7 +339,7 @@ def warp_microseconds(
 def _turns(lines: int, there: int, begin: int, along: bool) -> float:
     """How often a warp copies for a stage of so many lines, of which some are there."""
     rows, width = (DEPTH, lines) if along else (min(lines, there), DEPTH)
-    return rows * min(32, width // (8 if begin == 8 else 2)) / 32
+    return rows * min(32, width // max(begin, 2)) / 32
 
 
 # What factors whose rows begin within sectors of L2 add to the time of a large product, as a part:

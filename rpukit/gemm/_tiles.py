@@ -11,12 +11,17 @@ from rpukit import _device
 from rpukit._device import Device, multiprocessors
 from rpukit.errors import ParameterError
 
-DEPTH = 64  # of a stage
+DEPTH = 64  # terms of a slab of a stage
 SEGMENT = 4096  # terms after which a chain is restarted
-_WORK = 40  # registers of a thread besides accumulators and sums
+SHARED = 226 * 1024  # bytes that a block may have
 EARLY_STAGES = 12  # slabs, from which on a turned tile's launch begins early
-_CLUSTERED = 0.91  # of an H200's multiprocessors, which clusters of 4 blocks can fill
+CLUSTER_SIZES = 2, 3, 4, 5, 6, 8  # of joined tiles; a GPU has room for too few clusters of 7
 GROUP = 8  # lines of tiles that advance along i together, so that neighbours share data in L2
+_OTHER = 1536  # bytes of shared memory besides stages and results
+_WORK = 40  # registers of a thread besides accumulators and sums
+_CLUSTERED = 0.91  # of an H200's multiprocessors, which clusters of 4 blocks can fill
+_FEW, _SLABS = 64, 80  # columns up to which tiles of several blocks exist, and stages are longer
+_APART, _JOINED = " apart", " joined"  # endings of names
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +38,15 @@ class Tile:
     stages: int
     turned: bool = False
     blocks: int = 1  # a multiprocessor
-    apart: bool = False  # a block makes one segment of a sum at a time
+    apart: bool = False  # tiles that are fewer than the blocks are computed by segments
     cluster: tuple[int, int] = (1, 1)  # blocks with neighbouring rows and columns, which share
     slabs: int = 1  # 64 terms each, of a stage
-    joined: bool = False  # the blocks of a cluster make one segment of a sum each
+    joined: bool = False  # each block of a cluster computes one segment; the first adds them
+
+    @property
+    def base(self) -> str:
+        """Name of the tile whose blocks compute whole sums."""
+        return _base(self.name)
 
     @property
     def rows(self) -> int:
@@ -89,18 +99,22 @@ class Tile:
             **({"CLUSTER": self.together, "CI": self.cluster[0]} if self.together > 1 else {}),
         }
 
-    def segment_macros(self, several: int, segment: int = SEGMENT) -> dict[str, int]:
-        """Return the macros for sums of segments.
-
-        ``several``: PARTS of det_gemm_tensor.cu; of a joined tile, the segments and one more.
-        """
-        if not several:
+    def segment_macros(self, n_segment: int, segment: int = SEGMENT) -> dict[str, int]:
+        """Macros for a sum of ``n_segment`` segments, of ``segment`` terms each but the last."""
+        if n_segment <= 1:
             return {"PARTS": 0}
+        if self.joined:
+            return {"PARTS": 3, "SEGMENT": segment, "CLUSTER": n_segment}
         held, staged = self.held
-        sums = {"HELD": held, "STAGED": staged} if several == 1 else {}
-        if several > 2:  # as many blocks of a cluster
-            return {"PARTS": 3, "SEGMENT": segment, "CLUSTER": several - 1}
-        return {"PARTS": several, "SEGMENT": segment, **sums}
+        parts = 2 if self.apart else 1
+        return {"PARTS": parts, "SEGMENT": segment, "HELD": held, "STAGED": staged}
+
+    def segment_memory(self, count: int, n_segment: int, blocks: int) -> tuple[int, int]:
+        """Sizes of `_turns.Parts` for ``count`` tiles, computed by ``blocks`` blocks."""
+        if n_segment <= 1 or self.joined:
+            return 0, 0
+        kept, rest = blocks * 128 * self.groups * self.left, count % blocks if self.apart else 0
+        return rest * self.groups, kept + rest * n_segment * self.rows * self.columns
 
     @property
     def together(self) -> int:
@@ -128,8 +142,13 @@ class WarpTile:
     stages: int
     turned: bool = False
     copiers: int = 0  # warps that only copy: factors may begin anywhere, sums may have any length
-    apart: bool = False  # a block makes one segment of a sum
+    apart: bool = False  # a block computes one segment of a sum
     short: int = 0  # blocks a multiprocessor: sums of at most `stages`; factors may begin anywhere
+
+    @property
+    def base(self) -> str:
+        """Name of the tile whose blocks compute whole sums."""
+        return _base(self.name)
 
     def valid(self, n_batch: int) -> bool:
         """Whether the tile takes the batch: always."""
@@ -145,16 +164,14 @@ class WarpTile:
         return self.copiers > 0 or self.short > 0
 
     def shared(self, depth: int) -> int:
-        """Bytes of shared memory for a sum of so many terms."""
+        """Bytes of shared memory for a sum of ``depth`` terms."""
         barriers = 16 * self.stages if self.copiers else 0
         stages = -(-depth // DEPTH) if self.short else self.stages
         return stages * (self.rows + self.columns) * 2 * DEPTH + barriers
 
     @property
     def macros(self) -> dict[str, int]:
-        copiers = {"COPIERS": self.copiers} if self.copiers else {}
-        if self.short:
-            copiers = {"SHORT": self.short}
+        kind = {"SHORT": self.short, "COPIERS": self.copiers}
         return {
             "BI": self.rows,
             "BJ": self.columns,
@@ -162,8 +179,15 @@ class WarpTile:
             "WJ": self.warps[1],
             "ST": self.stages,
             "OUT_T": int(self.turned),
-            **copiers,
+            **{macro: number for macro, number in kind.items() if number},
         }
+
+    def segment_memory(self, count: int, n_segment: int) -> tuple[int, int]:
+        """Sizes of `_turns.Parts` for ``count`` tiles."""
+        if n_segment <= 1 or not self.apart:
+            return 0, 0
+        warps = self.warps[0] * self.warps[1]
+        return count * warps, count * n_segment * self.rows * self.columns
 
     def takes(self, along_columns: bool) -> bool:
         """Whether the tile takes the layout: always."""
@@ -191,20 +215,15 @@ def turned(groups: int, columns: int, blocks: int = 1) -> Tile:
 
 
 def clustered(tile: Tile, cluster: tuple[int, int]) -> Tile:
-    """Return the tile whose blocks run in clusters of so many along rows and columns."""
+    """Return the tile whose blocks run in clusters: ``cluster`` along rows and columns."""
     name = f"{tile.name} cluster {cluster[0]}x{cluster[1]}"
     return replace(tile, name=name, cluster=cluster)
 
 
 def lone(tile: Tile | WarpTile) -> Tile | WarpTile:
-    """Return the tile without a cluster, which takes no sums to go on from."""
+    """Return the tile without a cluster: clusters cannot continue sums."""
     return named(tile.name.split(" cluster")[0]) if isinstance(tile, Tile) else tile
 
-
-_JOINED = 2, 3, 4, 5, 6, 8  # blocks of a cluster; of 7 too few find a place
-SHARED = 226 * 1024  # bytes that a block may have
-_OTHER = 1536  # bytes besides stages and results
-_FEW, _SLABS = 64, 80  # columns up to which tiles of several blocks exist, and stages are longer
 
 _USUAL = (
     Tile("128x256", 2, 256, 4),
@@ -282,54 +301,56 @@ SHORT_TILES = tuple(
     WarpTile(f"short {i}x{j}", i, j, warps, stages, turned=True, short=blocks)
     for i, j, warps, stages, blocks in _SHORT
 )
-BY_NAME: dict[str, Tile | WarpTile] = {
-    **{tile.name: tile for tile in TILES},
-    **{tile.name: tile for tile in (*WARP_TILES, *THIN_TILES, *SHORT_TILES)},
-}
+EVERY: tuple[Tile | WarpTile, ...] = (*TILES, *WARP_TILES, *THIN_TILES, *SHORT_TILES)
+_BY_NAME = {tile.name: tile for tile in EVERY}
+
+
+def named(name: str) -> Tile | WarpTile:
+    """Return the tile of a name, which may end in " apart" or " joined".
+
+    Turned tiles may have any multiple of 16 columns from 48 on: "turned 128x144 cluster 2x1".
+    """
+    base = _base(name)
+    tile = _BY_NAME.get(base) or _wide(base)
+    if tile is None:
+        raise ParameterError(f"tile: got {name!r}, need one of {', '.join(_BY_NAME)}")
+    if base == name:
+        return tile
+    if name.endswith(_APART):
+        return apart(tile)
+    if not joins(tile, CLUSTER_SIZES[0]):
+        raise ParameterError(
+            f"tile: got {name!r}, need the name of a tile of 64 rows, of at most "
+            f"{_FEW} columns and without a cluster before {_JOINED!r}"
+        )
+    return joined(cast("Tile", tile))
+
+
+def _base(name: str) -> str:
+    """Return the name without the ending of `apart` or `joined`."""
+    return name.removesuffix(_APART if name.endswith(_APART) else _JOINED)
 
 
 @cache
 def apart(tile: Tile | WarpTile) -> Tile | WarpTile:
-    """Return the tile whose blocks make one segment of a sum each."""
-    return replace(tile, name=f"{tile.name} apart", apart=True)
+    """Return the tile whose blocks compute one segment of a sum each."""
+    return replace(tile, name=tile.name + _APART, apart=True)
 
 
 @cache
 def joined(tile: Tile) -> Tile:
-    """Return the tile of which a cluster of blocks make a segment each, and one adds them."""
-    return replace(tile, name=f"{tile.name} joined", joined=True)
+    """Return the tile computed by a cluster: a segment by each block, added by the first."""
+    return replace(tile, name=tile.name + _JOINED, joined=True)
 
 
 def joins(tile: Tile | WarpTile, n_segment: int) -> bool:
-    """Whether there is such a tile for sums of so many segments."""
-    lone = isinstance(tile, Tile) and tile.groups == 1 and tile.together == 1
-    return lone and tile.columns <= 64 and n_segment in _JOINED
-
-
-@cache
-def has_warpgroups(device: Device) -> bool:
-    """Whether a device has the warpgroup instructions of det_gemm_tensor.cu."""
-    if device.kind == "cpu":
-        return True
-    return str(_device.cupy().cuda.Device(device.index).compute_capability) == "90"
-
-
-def named(name: str) -> Tile | WarpTile:
-    """Return the tile of a name; "... apart": with a block for each segment.
-
-    Turned tiles may have any multiple of 16 columns from 48 on: "turned 128x144 cluster 2x1".
-    """
-    base = name.removesuffix(" apart").removesuffix(" joined")
-    tile = BY_NAME.get(base) or _wide(base)
-    if tile is None:
-        raise ParameterError(f"tile: got {name!r}, need one of {', '.join(BY_NAME)}")
-    if base == name:
-        return tile
-    return apart(tile) if name.endswith(" apart") else joined(cast("Tile", tile))
+    """Whether the tile can be `joined` for sums of ``n_segment`` segments."""
+    alone = isinstance(tile, Tile) and tile.groups == 1 and tile.together == 1
+    return alone and tile.columns <= _FEW and n_segment in CLUSTER_SIZES
 
 
 def _wide(name: str) -> Tile | None:
-    """Return the tile of `turned` with that name, if there is one."""
+    """Return the tile of `turned` with this name, or None."""
     found = re.fullmatch(r"turned (\d+)x(\d+)(?: deep)?(?: cluster ([24])x1)?", name)
     if found is None:
         return None
@@ -342,12 +363,20 @@ def _wide(name: str) -> Tile | None:
 
 @cache
 def widths(groups: int) -> range:
-    """Numbers of columns that turned tiles of so many warpgroups may have."""
+    """Numbers of columns that turned tiles of ``groups`` warpgroups may have."""
     return range(48, (192 if groups == 3 else 256) + 1, 16)
 
 
+@cache
+def has_warpgroups(device: Device) -> bool:
+    """Whether a device has the warpgroup instructions of det_gemm_tensor.cu."""
+    if device.kind == "cpu":
+        return True
+    return str(_device.cupy().cuda.Device(device.index).compute_capability) == "90"
+
+
 def usable(tile: Tile, n_multi: int) -> int:
-    """Blocks that a GPU of so many multiprocessors runs at a time."""
+    """Blocks that a GPU of ``n_multi`` multiprocessors runs at a time."""
     most = n_multi * tile.blocks
     if tile.together > 2 or tile.joined:  # not all multiprocessors have a place in a cluster
         most = int(_CLUSTERED * most)

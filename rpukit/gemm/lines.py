@@ -119,9 +119,9 @@ def _begins(x: Factor) -> int:
 
 
 def elements(x: Factor) -> int:
-    """Number of elements, 8, 2 or 1, at whose multiples rows begin."""
+    """Largest of 8, 4, 2 and 1 elements at whose multiples rows begin."""
     begins = _begins(x)
-    return 8 if begins % ALIGNMENT == 0 else 2 if begins % 4 == 0 else 1
+    return next(n for n in (8, 4, 2, 1) if begins % (2 * n) == 0)
 
 
 def align_rows(*moves: tuple[Array, Array]) -> None:

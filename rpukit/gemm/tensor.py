@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from importlib import import_module
-from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from rpukit import _device
 from rpukit._kernels import Kernel, Variant, tune
-from rpukit._kernels.launch import recording
-from rpukit._kernels.replay import Replay, keep_for_graph
+from rpukit._kernels.launch import compile_together, recording
+from rpukit._kernels.replay import Replay
 from rpukit._kernels.tensor_map import tensor_map
-from rpukit._workers import run_rows, work_grain
 from rpukit.errors import ParameterError
 from rpukit.gemm import _turns
-from rpukit.gemm._choice import candidates, copied, pick, pick_thin
+from rpukit.gemm._choice import STEPS, candidates, copied, pick, pick_thin
+from rpukit.gemm._segments import by_segments, run_mirror
 from rpukit.gemm._tiles import (
+    CLUSTER_SIZES,
     DEPTH,
     GROUP,
     SEGMENT,
@@ -58,8 +57,6 @@ Array = Any
 
 _HOPPER = Kernel("det_gemm_tensor")
 _WARPS = Kernel("det_gemm_mma")
-_STEP, _FRACTION = 16, 25  # of the tensor core that the mirror models
-_NOTHING = np.empty((0, 0), np.float32)
 
 
 def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
@@ -115,14 +112,16 @@ def multiply(
     Raises
     ------
     ParameterError
-        For a longer part, or a tile of a cluster, with `partial` or `total`; for a tile that does
-        not take the layout of its columns' factor, or so many terms.
+        For a part longer than a segment, or a tile with a cluster, with `partial` or `total`; for
+        a tile that cannot read the layout of a factor, or has no room for the terms of the part.
     """
     if not out.size:
         return
     part, goes_on = part or (0, p.depth), not (partial is None and total is None)
     if goes_on and part[1] - part[0] > SEGMENT:
-        raise ParameterError(f"part: got {part}, need at most {SEGMENT} terms to go on from sums")
+        raise ParameterError(
+            f"part: got {part} with partial or total, need at most {SEGMENT} terms"
+        )
     if tile is None:
         tile = choose(p, q, out, part, alone=not goes_on)
     else:
@@ -134,18 +133,32 @@ def multiply(
 
 
 def _check(tile: Tile | WarpTile, columns: Factor, depth: int, goes_on: bool) -> None:
+    """Refuse a tile that cannot compute a sum of ``depth`` terms.
+
+    ``columns``: factor of the tensor core's columns; ``goes_on``: with `partial` or `total`.
+    """
+    got = f"tile: got {tile.name!r}"
     if isinstance(tile, WarpTile):
-        if tile.short and depth > tile.stages * DEPTH:
-            most = tile.stages * DEPTH
-            raise ParameterError(f"tile: got {tile.name!r} and {depth} terms, it takes {most}")
+        most = tile.stages * DEPTH
+        if tile.short and depth > most:
+            raise ParameterError(f"{got} for a sum of {depth} terms, need at most {most} terms")
         return
     if goes_on and tile.together > 1:
-        raise ParameterError(f"tile: got {tile.name!r}, need one without a cluster to add sums")
+        raise ParameterError(f"{got} with partial or total, need a tile without a cluster")
     if not tile.takes(bool(columns.along)):
-        raise ParameterError(f"tile: got {tile.name!r}, need a multiple of 64 columns here")
-    n_segment = -(-depth // SEGMENT)
+        raise ParameterError(
+            f"{got} for a factor whose terms are not contiguous in memory, need a tile with a "
+            "multiple of 64 columns"
+        )
+    n_segment = _n_segment(depth)
     if tile.joined and n_segment > 1 and not joins(tile, n_segment):
-        raise ParameterError(f"tile: got {tile.name!r}, it takes no {n_segment} segments")
+        numbers = (1, *CLUSTER_SIZES)
+        raise ParameterError(f"{got} for a sum of {n_segment} segments, need one of {numbers}")
+
+
+def _n_segment(depth: int) -> int:
+    """Count the segments of a sum."""
+    return max(1, -(-depth // SEGMENT))
 
 
 def choose(
@@ -161,32 +174,36 @@ def choose(
     shape = (p.lines, q.lines, part[1] - part[0], bool(p.along), bool(q.along))
     if not alone:
         return lone(pick(*shape, device))
+    found = candidates(*shape, device)  # of single warps there is one, and no trial
 
     def make_trial() -> tune.Trial:
-        ready: dict[Tile, Callable[[], None]] = {}  # of single warps there is one, and no trial
+        plans = {tile: prepare(p, q, out, part, cast("Tile", tile)) for tile in found}
+        compile_together([plan.variant for plan in plans.values()], device)
+        ready: dict[Tile | WarpTile, Callable[[], None]] = {}
 
-        def run(tile: Tile) -> list[Array]:
+        def run(tile: Tile | WarpTile) -> list[Array]:
             if tile in ready:  # the host would take longer than some products
                 ready[tile]()
             else:
                 with recording() as launches:
-                    prepare(p, q, out, part, tile).run(out)
+                    plans[tile].run(out)
                 ready[tile] = Replay(launches, [], any_stream=True)
             return [out[:, : q.lines]]
 
         return run
 
     key = (*shape[1:], out.dtype.name)
-    found: Tile | WarpTile = tune.choose(
+    chosen: Tile | WarpTile = tune.choose(
         _HOPPER,
         key,
-        candidates(*shape, device),
+        found,
         make_trial,
         n_batch=p.lines,
         device=device,
         in_graph=True,
+        steps=STEPS,
     )
-    return found
+    return chosen
 
 
 def det_gemm_tensor(
@@ -200,7 +217,7 @@ def det_gemm_tensor(
 ) -> None:
     """Implement `multiply` by warpgroups of Hopper: kernels_cu/det_gemm_tensor.cu."""
     if not _device.runs_kernels(_device.namespace(p.words, q.words, out)):
-        _run_mirror("det_gemm_tensor", p, q, out, part, partial, total)
+        run_mirror("det_gemm_tensor", p, q, out, part, partial, total, SEGMENT)
         return
     given = partial is not None, total is not None
     prepare(p, q, out, part, tile, *given).run(out, partial, total)
@@ -244,18 +261,15 @@ def prepare(
     wide, columns = out.dtype == np.float32, q.lines
     if tile.turned:
         p, q = q, p
-    loose = not is_aligned(out)
-    count, n_segment = tile.count(p.lines, q.lines), -(-(part[1] - part[0]) // SEGMENT)
+    loose, depth = not is_aligned(out), part[1] - part[0]
+    count, n_segment = tile.count(p.lines, q.lines), _n_segment(depth)
     n_work = count * n_segment if tile.apart or tile.joined else count
     blocks = n_work if tile.joined else grid(tile, n_work, _device.device_of(out))
-    several = int(n_segment > 1) * (n_segment + 1 if tile.joined else 1 + tile.apart)
-    every = tile.rows * tile.columns  # sums of a tile
-    kept = (0, blocks * 128 * tile.groups * tile.left, n_work * every, 0)[min(several, 3)]
     macros = {
         **tile.macros,
         **_macros(p, q, wide, going, adding),
         "LOOSE": int(loose),
-        **tile.segment_macros(several, SEGMENT),
+        **tile.segment_macros(n_segment, SEGMENT),
     }
     return Plan(
         _HOPPER.variant(macros),
@@ -264,7 +278,7 @@ def prepare(
         (
             np.int32(p.lines),
             np.int32(q.lines),
-            np.int32(part[1] - part[0]),
+            np.int32(depth),
             np.int32(part[0]),
             np.int32(out.shape[1]),
             np.int32(GROUP // tile.cluster[0]),
@@ -272,14 +286,15 @@ def prepare(
         ),
         0 if tile.turned or loose else columns,
         tile.shared(wide),
-        _turns.Parts(count * tile.groups if several == 2 else 0, kept),
+        _turns.Parts(*tile.segment_memory(count, n_segment, blocks)),
     )
 
 
 def _maps(p: Factor, q: Factor, tile: Tile, stop: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tensor maps of the boxes that a block copies; those of a cluster copy parts of a stage.
+    """Tensor maps of the boxes of p and q that a block copies for a stage.
 
-    Terms from ``stop`` on are zeros: a part may end within a stage.
+    A block of a cluster copies a part of each and multicasts it. Terms from ``stop`` on are read
+    as zeros, since a part may end within a stage.
     """
     i, j = tile.cluster
     columns = tile.columns // i if i > 1 else min(tile.columns, q.lines)
@@ -305,25 +320,24 @@ def det_gemm_mma(
 ) -> None:
     """Implement `multiply` by single warps: kernels_cu/det_gemm_mma.cu."""
     if not _device.runs_kernels(_device.namespace(p.words, q.words, out)):
-        _run_mirror("det_gemm_mma", p, q, out, part, partial, total)
+        run_mirror("det_gemm_mma", p, q, out, part, partial, total, SEGMENT)
         return
     if part[1] - part[0] > SEGMENT and not tile.anywhere:
-        _by_segments(functools.partial(det_gemm_mma, tile=tile), p, q, out, part)
+        by_segments(functools.partial(det_gemm_mma, tile=tile), p, q, out, part, SEGMENT)
         return
     if tile.turned:
         p, q = q, p
-    count, n_segment = tile.count(p.lines, q.lines), max(1, -(-(part[1] - part[0]) // SEGMENT))
+    depth = part[1] - part[0]
+    count, n_segment = tile.count(p.lines, q.lines), _n_segment(depth)
     apart = tile.apart and n_segment > 1
-    n_block = count * (n_segment if apart else 1)
-    warps = tile.warps[0] * tile.warps[1]
-    parts = _turns.Parts(*(count * warps, n_block * tile.rows * tile.columns) if apart else ())
+    parts = _turns.Parts(*tile.segment_memory(count, n_segment))
     _WARPS.launch(
-        (n_block,),
+        (count * n_segment if apart else count,),
         (tile.threads,),
         (
             p.lines,
             q.lines,
-            part[1] - part[0],
+            depth,
             p.words.strides[0] // 2,
             q.words.strides[0] // 2,
             out.shape[1],
@@ -335,7 +349,7 @@ def det_gemm_mma(
             out,
             *parts.memory(out),
         ),
-        shared=tile.shared(part[1] - part[0]),
+        shared=tile.shared(depth),
         macros={
             **tile.macros,
             **(_thin_macros(p, q, apart) if tile.anywhere else {}),
@@ -362,60 +376,3 @@ def _macros(p: Factor, q: Factor, wide: bool, going: bool, adding: bool) -> dict
 
 def _beginning(x: Factor, start: int) -> Array:
     return beginning(x.words[start:] if x.along else x.words[:, start:])
-
-
-def _by_segments(
-    run: Callable[..., None],
-    p: Factor,
-    q: Factor,
-    out: Array,
-    part: tuple[int, int],
-) -> None:
-    """Multiply segment by segment, and add each result to the sum of those before."""
-    edges = [*range(*part, SEGMENT), part[1]]
-    room = _device.empty(out.shape, np.float32, _device.device_of(out))  # lines as long as out's
-    keep_for_graph(room)
-    total = None
-    for start, stop in pairwise(edges):
-        target = out if stop == part[1] else room
-        run(p, q, target, (start, stop), None, total)
-        total = target
-
-
-def _run_mirror(
-    name: str,
-    p: Factor,
-    q: Factor,
-    out: np.ndarray,
-    part: tuple[int, int],
-    partial: np.ndarray | None,
-    total: np.ndarray | None,
-) -> None:
-    if part[1] - part[0] > SEGMENT:
-        _by_segments(functools.partial(_run_mirror, name), p, q, out, part)
-        return
-    mirror = import_module("rpukit.gemm._mirror.tensor")
-    a, b = p.upright(*part), np.ascontiguousarray(q.upright(*part).T)
-    factor_of = import_module("rpukit._exact.tensor_core").factor_of
-    (sa, ea, rows), (sb, eb, columns) = (factor_of(words, p.half) for words in (a, b))
-    run_rows(
-        getattr(mirror, name),
-        p.lines,
-        p.half,
-        _STEP,
-        _FRACTION,
-        partial is not None,
-        total is not None,
-        a,
-        sa,
-        ea,
-        b,
-        sb,
-        eb,
-        rows.any(1),
-        columns.any(0),
-        _NOTHING if partial is None else partial,
-        _NOTHING if total is None else total,
-        out,
-        grain=work_grain(8 * max(b.size, 1)),
-    )

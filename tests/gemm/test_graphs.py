@@ -5,7 +5,7 @@ import pytest
 
 import rpukit as rk
 from rpukit._kernels.launch import recording
-from rpukit.gemm import _real_tiles, _turns, lines, logprob, real, tensor
+from rpukit.gemm import _real_tiles, _segments, _turns, lines, logprob, real
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import words
 
@@ -43,7 +43,7 @@ def test_copies_and_partial_sums_are_kept(monkeypatch, name):
     call, dtype, *shapes = CALLS[name]
     a, b = (lines_apart(shape, dtype, seed) for seed, shape in enumerate(shapes))
     expected, kept = call(a, b), []
-    for module in (_turns, lines, logprob, real, tensor):
+    for module in (_segments, _turns, lines, logprob, real):
         monkeypatch.setattr(module, "keep_for_graph", lambda *x: kept.extend(x))
     with on_cpu(), recording() as launches:
         got = call(a, b)

@@ -116,7 +116,7 @@ def test_chains_go_on_and_are_added(tile):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("tile", [name for name in _tiles.BY_NAME if "cluster" not in name])
+@pytest.mark.parametrize("tile", [tile.name for tile in _tiles.EVERY if _tiles.lone(tile) == tile])
 def test_chains_go_on_on_a_gpu(tile):
     expected = sums_that_go_on(tile, _device.CPU)
     for got, wanted in zip(
@@ -173,33 +173,20 @@ def test_every_tile_sums_segments(tile, monkeypatch):
         assert_same_bits(x, y)
 
 
-@pytest.mark.parametrize(("m", "some"), [(1, False), (65, True), (2000, True), (5000, False)])
-def test_tiles_fitted_to_rows(m, some):
-    """They have room on a multiprocessor, and names by which they are found."""
-    found = _choice.fitted(m)
-    assert bool(found) is some
-    for tile in found:
-        assert _tiles.named(tile.name) == tile
-        assert tile.stages >= 3
-        assert tile.shared(wide=False) <= _device.shared_limit(_device.CPU)
-        assert tile.count(640, m) % tile.together == 0
-
-
-@pytest.mark.parametrize("name", ["turned 64x40", "turned 192x208", "turned 96x64", "64x80"])
-def test_tiles_that_do_not_exist(name):
-    with pytest.raises(ParameterError, match="tile: got"):
-        _tiles.named(name)
-
-
-def test_sums_to_go_on_from_take_no_cluster(monkeypatch):
-    monkeypatch.setattr(_tiles, "multiprocessors", lambda _: 132)
-    monkeypatch.setattr(_choice, "multiprocessors", lambda _: 132)
-    shape = (300, 8192, 3584, False, False)
-    tile = _choice.pick.__wrapped__(*shape, _device.CPU)
-    assert tile.together > 1
-    alone = _tiles.lone(tile)
-    assert (alone.together, alone.macros.get("CLUSTER")) == (1, None)
-    assert (alone.rows, alone.columns) == (tile.rows, tile.columns)
+@pytest.mark.parametrize("n_multi", [2, 3])
+@pytest.mark.parametrize(
+    "name", ["64x64", "128x64", "192x192 cluster 1x2", "turned 64x32 in threes", "turned 64x48"]
+)
+def test_whole_tiles_then_segments(name, n_multi, monkeypatch):
+    """More tiles than blocks: the last ones, which do not occupy all, are computed by segments."""
+    monkeypatch.setattr(tensor, "SEGMENT", 256)
+    monkeypatch.setattr(_tiles, "multiprocessors", lambda device: n_multi)
+    tile = _tiles.apart(_tiles.named(name))
+    expected = sums_of_segments(None, 584, _device.CPU)
+    with on_cpu(n_multi):
+        got = sums_of_segments(tile, 584, _device.CPU)
+    for x, y in zip(got, expected, strict=True):
+        assert_same_bits(x, y)
 
 
 @pytest.mark.parametrize("n", [200, 203])
@@ -224,12 +211,14 @@ def expected_sums(k):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("tile", [*WITH_SEGMENTS, *_tiles.THIN_TILES], ids=str)
-def test_every_tile_sums_segments_on_a_gpu(tile):
+def test_every_tile_sums_segments_on_a_gpu(tile, monkeypatch):
     tile, k = _tiles.named(getattr(tile, "name", tile)), 2 * tensor.SEGMENT + 72
-    for one in {tile, _tiles.named(f"{tile.name.removesuffix(' apart')} apart")}:
-        got = sums_of_segments(one, k, _device.parse_device("gpu"))
-        for x, y in zip(got, expected_sums(k), strict=True):
-            assert_same_bits(_device.to_numpy(x), y)
+    for n_multi in (132, 3):  # with 3, some tiles are computed whole by their blocks
+        monkeypatch.setattr(_tiles, "multiprocessors", lambda device, n=n_multi: n)
+        for one in {tile, _tiles.apart(_tiles.named(tile.base))}:
+            got = sums_of_segments(one, k, _device.parse_device("gpu"))
+            for x, y in zip(got, expected_sums(k), strict=True):
+                assert_same_bits(_device.to_numpy(x), y)
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -312,8 +301,6 @@ def test_bad_calls():
         rk.gemm.from_bfloat16(np.zeros(2, np.float32))
     with pytest.raises(DTypeError, match="int32"):
         rk.gemm.arithmetic(np.int32)
-    with pytest.raises(ParameterError, match="128x256"):
-        _tiles.named("2x2")
     with pytest.raises(LaunchError, match="tensor map"):
         tensor.tensor_map(np.zeros((4, 5), np.uint16), 64)
 

@@ -65,7 +65,7 @@ def test_thin_tiles_are_for_few_results(begins, monkeypatch):
     for k in (200, 7886):
         few = pick(8, 66, k, False, False, begins, _device.CPU)
         assert few is not None
-        assert _tiles.named(few.name.removesuffix(" apart")) in _choice.copying(min(begins), k)
+        assert _tiles.named(few.base) in _choice.copying(min(begins), k)
     assert pick(4096, 4096, 4096, False, False, begins, _device.CPU) is None
 
 
@@ -74,7 +74,9 @@ def test_short_tiles_take_short_sums():
     assert max(tile.shared(64 * tile.stages) for tile in _tiles.SHORT_TILES) <= _tiles.SHARED
     p = lines.in_place(np.zeros((3, most + 1), np.float16), 1)
     out = np.zeros((3, 3), np.uint16)
-    with pytest.raises(ParameterError, match=f"64x64' and {most + 1} terms, it takes {most}"):
+    with pytest.raises(
+        ParameterError, match=f"64x64' for a sum of {most + 1} terms, need at most"
+    ):
         tensor.multiply(p, p, out, tile=_tiles.named("short 64x64"))
 
 

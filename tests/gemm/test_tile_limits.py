@@ -1,4 +1,4 @@
-"""What a tile of a 16-bit product takes: parts of a sum, sums to go on from, layouts, segments."""
+"""Tiles of 16-bit products: their names, and the parts, layouts and segments that they take."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 import rpukit as rk
 from rpukit import _device
 from rpukit.errors import ParameterError
-from rpukit.gemm import _tiles, tensor
+from rpukit.gemm import _choice, _tiles, tensor
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import factors, words
 
@@ -30,13 +30,64 @@ def test_a_part_may_end_within_a_stage(tile, along, part):
 def test_tiles_that_cannot_make_a_product_are_named():
     p = tensor.factor(words((64, 64), "float16", 1), 1)
     sums = tensor.aligned((64, 64), np.float32, _device.CPU)
-    with pytest.raises(ParameterError, match="tile: got '64x128 cluster 4x1', need one without"):
-        tensor.multiply(p, p, sums, partial=sums, tile=_tiles.named("64x128 cluster 4x1"))
+    tile = _tiles.named("64x128 cluster 4x1")
+    with pytest.raises(ParameterError, match="4x1' with partial or total, need a tile without"):
+        tensor.multiply(p, p, sums, partial=sums, tile=tile)
     p = tensor.factor(words((8, 7 * 4096), "float16", 1), 1)
-    with pytest.raises(ParameterError, match="'turned 64x16 joined', it takes no 7 segments"):
-        tensor.multiply(
-            p, p, np.zeros((8, 8), np.uint16), tile=_tiles.named("turned 64x16 joined")
-        )
+    tile, out = _tiles.named("turned 64x16 joined"), np.zeros((8, 8), np.uint16)
+    with pytest.raises(
+        ParameterError, match="joined' for a sum of 7 segments, need one of .1, 2, 3"
+    ):
+        tensor.multiply(p, p, out, tile=tile)
     p = tensor.factor(words((40, 64), "float16", 1), 0)
-    with pytest.raises(ParameterError, match="got 'turned 64x16', need a multiple of 64 columns"):
+    with pytest.raises(
+        ParameterError, match="64x16' for a factor whose .* multiple of 64 columns"
+    ):
         tensor.multiply(p, p, sums, tile=_tiles.named("turned 64x16"))
+
+
+@pytest.mark.parametrize(("m", "some"), [(1, False), (65, True), (2000, True), (5000, False)])
+def test_tiles_fitted_to_rows(m, some):
+    """They have room on a multiprocessor, and names by which they are found."""
+    found = _choice.fitted(m)
+    assert bool(found) is some
+    for tile in found:
+        assert _tiles.named(tile.name) == tile
+        assert tile.stages >= 3
+        assert tile.shared(wide=False) <= _device.shared_limit(_device.CPU)
+        assert tile.count(640, m) % tile.together == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["2x2", "turned 64x40", "turned 192x208", "turned 96x64", "64x80"]
+)
+def test_tiles_that_do_not_exist(name):
+    with pytest.raises(ParameterError, match=f"tile: got '{name}', need one of 128x256"):
+        _tiles.named(name)
+
+
+@pytest.mark.parametrize("name", ["thin 16x8/2 joined", "128x128 joined", "64x64 joined apart"])
+def test_names_of_tiles_that_cannot_split_a_sum(name):
+    with pytest.raises(ParameterError, match=f"tile: got '{name}', need"):
+        _tiles.named(name)
+
+
+@pytest.mark.parametrize("name", ["64x64", "turned 128x144 cluster 2x1", "short 64x8"])
+def test_tiles_that_split_a_sum_know_their_base(name):
+    tile = _tiles.named(name)
+    assert tile.base == _tiles.apart(tile).base == name
+    assert _tiles.named(f"{name} apart") == _tiles.apart(tile)
+    if _tiles.joins(tile, 2):
+        assert _tiles.named(f"{name} joined") == _tiles.joined(tile)
+        assert _tiles.joined(tile).base == name
+
+
+def test_sums_to_go_on_from_take_no_cluster(monkeypatch):
+    monkeypatch.setattr(_tiles, "multiprocessors", lambda _: 132)
+    monkeypatch.setattr(_choice, "multiprocessors", lambda _: 132)
+    shape = (300, 8192, 3584, False, False)
+    tile = _choice.pick.__wrapped__(*shape, _device.CPU)
+    assert tile.together > 1
+    alone = _tiles.lone(tile)
+    assert (alone.together, alone.macros.get("CLUSTER")) == (1, None)
+    assert (alone.rows, alone.columns) == (tile.rows, tile.columns)

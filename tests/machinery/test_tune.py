@@ -150,6 +150,15 @@ def test_times_are_kept_by_bucket(fake):
         128,
         256,
     ]
+    assert [tune.bucket(n, 8) for n in (1, 9, 16, 65, 128, 291, 513)] == [
+        1,
+        9,
+        16,
+        72,
+        128,
+        320,
+        576,
+    ]
 
 
 def test_a_variant_without_a_time_is_timed(fake):
