@@ -58,6 +58,11 @@
 // check: NC=1 BN=16 ST=5 OUT_T=1 SLABS=4 PARTS=3 CLUSTER=3
 // check: NC=1 BN=64 ST=6 SLABS=2 Q_MN=1 PARTS=3 CLUSTER=8
 // check: NC=2 BN=144 ST=5 OUT_T=1 CLUSTER=4 CI=4
+// check: STREAM=1
+// check: NC=3 BN=192 ST=4 STREAM=1 PARTS=1 HELD=16 STAGED=16
+// check: STREAM=1 PARTS=1 HELD=64 STAGED=32 CLUSTER=2
+// check: NC=2 BN=144 ST=5 OUT_T=1 CLUSTER=4 CI=4 STREAM=1 PARTS=2 HELD=48
+// check: NC=1 BN=64 ST=6 OUT_T=1 SLABS=2 STREAM=1 PARTS=2 HELD=32
 // source: docs/semantics/gemm.md; PTX ISA 8.0, asynchronous warpgroup instructions.
 #include "rk_wgmma.cuh"
 
@@ -83,20 +88,25 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
         }
         rk_barriers_ready();
     }
+#if STREAM
+    rk_wait_for_earlier();
+    int worker = begin_worker(turns, slot - threadIdx.x / 128);
+#else
     rk_blocks_meet();
     rk_wait_for_earlier();
+    int worker = blockIdx.x / CLUSTER;
+#endif
     rk_let_later_begin();
-    Tiles tiles(n_i, n_j, group);
-    int i0, j0, s = 0, n_all = (n_r + BK - 1) / BK, parts = PARTS == 2 ? (n_all + PER - 1) / PER : 1;
-    auto stages = [&]() { return tiles.apart ? min(PER, n_all - tiles.part * PER) : n_all; };  // of this tile
+    Tiles tiles(n_i, n_j, n_r, group, worker);
+    int i0, j0, s = 0, n_all = tiles.n_all;
     if (role == 0) {
         if (NC > 1) rk_fewer_registers<40>();
         // Warps take turns: one alone cannot issue requests fast enough. All lanes of a warp go along, so that it has one address.
         u32 phase = 1;
         int own = warp;  // the next of a tile's stages that is this warp's
         s = warp;
-        while (warp < SENDERS && tiles.next(i0, j0, parts)) {
-            int n_step = stages(), n_stage = N_FROM + n_step + N_ADD;
+        while (warp < SENDERS && tiles.next(i0, j0)) {
+            int n_step = tiles.last - tiles.first, n_stage = N_FROM + n_step + N_ADD;
             for (; own < n_stage; own += SENDERS) {
                 u32 to_p = at_p + s * P_BYTES, to_q = at_q + s * Q_BYTES;
                 int k = own - N_FROM;
@@ -105,7 +115,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                     if (N_FROM && k < 0) fetch_sums(to_p, to_q, start, own, i0, j0, full + 8 * s);
                     else if (N_ADD && k >= n_step) fetch_sums(to_p, to_q, sum, k - n_step, i0, j0, full + 8 * s);
                     else
-                        fetch(to_p, to_q, p, q, tiles, i0, j0, first + (tiles.part * PER + k) * BK, full + 8 * s,
+                        fetch(to_p, to_q, p, q, tiles, i0, j0, first + (tiles.first + k) * BK, full + 8 * s,
                               Q_MN || CI > 1 ? Q_BYTES : min(n_j, BN) * 2 * BK);  // for few lines, request no others
                 }
                 s += SENDERS;
@@ -142,11 +152,20 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                 if (++s == ST) s = 0, phase ^= 1;
             }
         };
-        while (tiles.next(i0, j0, parts)) {
-            int i = i0 + (role - 1) * 64, n_step = stages();
+        auto stores_left = [&]() {  // results of the tile before may still be on their way
+            if (threadIdx.x % 128 == 0) rk_stores_left<0>();
+            rk_sync_group(role);
+        };
+        float *slots = room + (u64)gridDim.x * (NC * LEFT * 128), *segments = slots;  // behind what is kept
+        u32 *counts = turns;
+#if STREAM
+        segments += (u64)gridDim.x * (NC * 128 * (BN / 2 + Passed::sums)), counts += 1 + gridDim.x * NC;
+#endif
+        while (tiles.next(i0, j0)) {
+            int i = i0 + (role - 1) * 64;
 #pragma unroll
             for (int x = 0; x < BN / 2; x += 2)
-                if ((FROM && OUT_T) || n_step == 0) {
+                if ((FROM && OUT_T) || n_r == 0) {
                     int row = i + warp * 16 + x / 2 % 2 * 8 + lane / 4, column = j0 + x / 4 * 8 + lane % 4 * 2;
                     float2 v = FROM && OUT_T ? read_pair(partial, row, column, n_i, n_j, ld) : make_float2(0.0f, 0.0f);
                     d[x] = v.x, d[x + 1] = v.y;
@@ -154,8 +173,16 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
             if (N_FROM) take_sums(false);
             Kept<LEFT, 128> kept(room, blockIdx.x * NC + role - 1);
             float held[KEEPS ? HELD : 1] = {};  // sums of the segments so far: a chain is never -0
-            for (int begin = 0, end = n_step; begin < n_step || n_step == 0; begin = end) {
-                if (KEEPS) end = min(begin + PER, n_step);
+            int begin = tiles.first, end, part = begin / PER, goes_on = FROM;  // whether a chain does, in this warpgroup
+            u32 staged = staging + (role - 1) * BUFFERS * 8192;
+#if STREAM
+            Passed passed(slots, turns + 1, ((worker - tiles.taken) * CLUSTER + blockIdx.x % CLUSTER) * NC + role - 1);
+            if (tiles.taken) goes_on = 1, part = (begin - 1) / PER;
+            if (tiles.taken && STAGED) stores_left();
+            passed.take(d, held, staged, kept, tiles.taken, part > 0);
+#endif
+            for (;; begin = end, goes_on = 0, ++part) {
+                end = KEEPS ? min((part + 1) * PER, tiles.last) : tiles.last;
                 bool ready = false;
                 for (int k = begin; k < end; ++k) {
                     if (!ready) rk_wait(full + 8 * s, phase);
@@ -165,7 +192,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
 #pragma unroll
                     for (int e = 0; e < BK / 16; ++e)
                         rk_wgmma<P_MN, Q_MN>(d, rk_further(dp, e / 4 * (BM * 8) + e % 4 * (P_MN ? 128 : 2)),
-                                             rk_further(dq, e / 4 * (BN * 8) + e % 4 * (Q_MN ? 128 : 2)), FROM ? 1 : (k - begin) | e);
+                                             rk_further(dq, e / 4 * (BN * 8) + e % 4 * (Q_MN ? 128 : 2)), FROM ? 1 : (k - begin) | e | goes_on);
                     rk_wgmma_end();
                     int done = s - LAG;
                     if (++s == ST) s = 0, phase ^= 1;
@@ -178,22 +205,26 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                 rk_wgmma_left<0>();
                 rk_hold(d);
                 for (int left = min(LAG, end - begin); left > 0; --left) release(s < left ? s - left + ST : s - left);
-                if (!KEEPS || n_step <= PER) break;
-                if (STAGED && begin == 0) {  // results of the tile before may still be on their way
-                    if (threadIdx.x % 128 == 0) rk_stores_left<0>();
-                    rk_sync_group(role);
-                }
-                staged_add<HELD, STAGED>(d, staging + (role - 1) * BUFFERS * 8192, begin > 0, end < n_step);
-                if (begin > 0) kept.add(d + HELD + STAGED);
-                if (end < n_step) kept.put(d + HELD + STAGED);
+                bool whole = !STREAM || !tiles.given || end < tiles.last;
+                if (!KEEPS || tiles.apart || !whole) break;
+                if (STAGED && begin == tiles.first) stores_left();
+                staged_add<HELD, STAGED>(d, staged, part > 0, end < n_all);
+                if (part > 0) kept.add(d + HELD + STAGED);
+                if (end < n_all) kept.put(d + HELD + STAGED);
 #pragma unroll
                 for (int x = 0; x < HELD; ++x) held[x] += d[x];
+                if (end == n_all) break;
             }
-            if (KEEPS && n_step > PER)
+#if STREAM
+            if (tiles.given) {
+                passed.put(d, held, staged, kept, part > 0);
+                continue;
+            }
+#endif
+            if (KEEPS && !tiles.apart)
 #pragma unroll
                 for (int x = 0; x < HELD; ++x) d[x] = held[x];
-            float *segments = room + (u64)gridDim.x * (NC * LEFT * 128);  // behind what is kept
-            if (PARTS == 2 && tiles.apart && !join_parts<BN / 2, 128>(d, segments, turns, tiles.number * NC + role - 1, tiles.part, parts, slot))
+            if (PARTS == 2 && tiles.apart && !join_parts<BN / 2, 128>(d, segments, counts, tiles.number * NC + role - 1, tiles.part, (n_all + PER - 1) / PER, slot))
                 continue;
 #if PARTS == 3
             if (!join_blocks<BN / 2>(d, (float *)rk_at(at_p), tiles.part)) continue;
@@ -208,8 +239,8 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                 }
                 if (WIDE) write_pair((float *)out, row, column, n_i, n_j, ld, d[x], d[x + 1]);
             }
-            if (!OUT_T && LOOSE) write_words(d, out, staging + (role - 1) * BUFFERS * 8192, i, j0, n_i, n_j, ld);
-            else if (!OUT_T) write_boxes(d, o, staging + (role - 1) * BUFFERS * 8192, sent, i, j0);
+            if (!OUT_T && LOOSE) write_words(d, out, staged, i, j0, n_i, n_j, ld);
+            else if (!OUT_T) write_boxes(d, o, staged, sent, i, j0);
             else if (!WIDE) write_turned(d, (u16 *)out, staging + (role - 1) * BN * 128, i, j0, n_i, n_j, ld);
         }
         if (!OUT_T && !LOOSE && threadIdx.x % 128 == 0) rk_stores_done();

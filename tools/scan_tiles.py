@@ -33,7 +33,7 @@ from measure_gemm import MODE, Bench, floor
 import rpukit as rk
 from rpukit import _device
 from rpukit._kernels import compile as nvrtc
-from rpukit._kernels import source
+from rpukit._kernels import replay, source
 from rpukit.gemm import _choice, _real_tiles, _tiles, real, tensor
 from rpukit.gemm._real_tiles import SEGMENT, Problem, RealTile
 from rpukit.gemm.formats import bits
@@ -364,6 +364,7 @@ def main() -> int:
                 print(f"{s}: {str(error)[:300]}", flush=True)
                 continue
             rows.append({**asdict(s), "pick": label(choice(s)), "times": times})
+            replay._graph_arrays.clear()  # the graphs of this cell are gone
             bench.torch.cuda.empty_cache()
             _device.cupy().get_default_memory_pool().free_all_blocks()
             if given.out:

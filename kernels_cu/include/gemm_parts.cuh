@@ -13,10 +13,18 @@ template <int R, int LANES> struct Kept {
     __device__ __forceinline__ Kept(float *room, u64 number) : at(room + number * (R * LANES) + threadIdx.x % LANES * 4) {}
     __device__ __forceinline__ void put(const float *d) const {
 #pragma unroll
-        for (int x = 0; x < R; x += 4) *(float4 *)(at + x * LANES) = make_float4(d[x], d[x + 1], d[x + 2], d[x + 3]);
+        for (int x = 0; x < R; x += 4) set(x, make_float4(d[x], d[x + 1], d[x + 2], d[x + 3]));
     }
+    __device__ __forceinline__ void set(int x, float4 v) const { *(float4 *)(at + x * LANES) = v; }
     // From L2, where other blocks' are.
     __device__ __forceinline__ float4 get(int x) const { return __ldcg((const float4 *)(at + x * LANES)); }
+    __device__ __forceinline__ void read(float *d) const {
+#pragma unroll
+        for (int x = 0; x < R; x += 4) {
+            float4 v = get(x);
+            d[x] = v.x, d[x + 1] = v.y, d[x + 2] = v.z, d[x + 3] = v.w;
+        }
+    }
     // To the accumulators, which are added to what was put.
     __device__ __forceinline__ void add(float *d) const {
 #pragma unroll
@@ -69,12 +77,7 @@ __device__ __forceinline__ bool join_parts(float *d, float *room, u32 *turns, in
     }
     if (!last) return false;
     constexpr int deep = R < 32 ? 32 / R : 1;  // parts on their way
-    Kept<R, LANES> first(room, (u64)number * parts);
-#pragma unroll
-    for (int x = 0; x < R; x += 4) {
-        float4 v = first.get(x);
-        d[x] = v.x, d[x + 1] = v.y, d[x + 2] = v.z, d[x + 3] = v.w;
-    }
+    Kept<R, LANES>(room, (u64)number * parts).read(d);
 #pragma unroll 1
     for (int y0 = 1; y0 < parts; y0 += deep) {
         float4 v[deep][R / 4];

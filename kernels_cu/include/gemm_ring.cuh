@@ -39,6 +39,9 @@
 #ifndef STAGED
 #define STAGED 0
 #endif
+#ifndef STREAM
+#define STREAM 0
+#endif
 #ifndef LOOSE
 #define LOOSE 0
 #endif
@@ -70,9 +73,10 @@
 #define N_SUMS ((BN / 32 + EACH - 1) / EACH)        // stages of a tile's sums
 #define N_FROM (FROM && !OUT_T ? N_SUMS : 0)
 #define N_ADD (ADD && !OUT_T ? N_SUMS : 0)
-#define LEFT (BN / 2 - HELD - STAGED)  // sums of segments of a thread that wait in `room`
+#define LEFT (KEEPS ? BN / 2 - HELD - STAGED : 0)  // sums of segments of a thread that wait in `room`
 #define PER (SEGMENT / BK)  // stages of a segment
 #define KEEPS (PARTS == 1 || PARTS == 2)  // blocks make several segments of a tile
+static_assert(!STREAM || (PARTS < 3 && !FROM && !ADD), "workers pass on chains that begin with nothing");
 static_assert(!PARTS || (!FROM && !ADD && SEGMENT % BK == 0), "sums of segments begin with nothing and are added to nothing");
 static_assert(PARTS != 3 || (NC == 1 && CLUSTER > 1 && CI == 1 && BN <= 64), "a cluster makes one tile");
 static_assert(CLUSTER == 1 || (!FROM && !ADD && CLUSTER % CI == 0), "a cluster fetches no sums");

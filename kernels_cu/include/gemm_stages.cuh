@@ -1,30 +1,53 @@
 // The work of a block of det_gemm_tensor.cu, and what fills its ring of stages. Uses its macros.
 #pragma once
 #include "rk_multicast.cuh"
+#if STREAM
+#include "gemm_stream.cuh"
+#endif
 
-// The work of a block, one piece after another: tiles, or with PARTS 2 whole tiles first and then segments of those that are fewer than the
-// blocks. The blocks of a cluster have neighbouring tiles, or with PARTS 3 the segments of one.
+// The work of a block, one piece after another: tiles; with PARTS 2 whole tiles first and then segments of those that are fewer than the
+// blocks. The blocks of a cluster have neighbouring tiles, or with PARTS 3 the segments of one. With STREAM the last pieces are cut into
+// ranges of one length, see Stream.
 struct Tiles {
-    int n_p, n_q, at, group, rank_i, rank_j, whole, number = 0, part = 0;
-    bool apart = PARTS == 3;  // whether this piece is a segment
-    __device__ __forceinline__ Tiles(int n_i, int n_j, int group)
-        : n_p((n_i + CI * BM - 1) / (CI * BM)), n_q((n_j + CJ * BN - 1) / (CJ * BN)), at(blockIdx.x / CLUSTER), group(group),
+    int n_p, n_q, n_all, at, group, rank_i, rank_j, whole, number = 0, part = 0;
+    int first = 0, last = 0;  // stages of this piece
+    bool apart = PARTS == 3;  // whether this piece is a segment, or a part of one
+    bool taken = false, given = false;  // whether it goes on where another worker ended, and is left to another
+#if STREAM
+    Stream stream;
+#endif
+    // `worker`: of gridDim.x / CLUSTER; n_r: terms of the sum.
+    __device__ __forceinline__ Tiles(int n_i, int n_j, int n_r, int group, int worker)
+        : n_p((n_i + CI * BM - 1) / (CI * BM)), n_q((n_j + CJ * BN - 1) / (CJ * BN)), n_all((n_r + BK - 1) / BK), at(worker), group(group),
           rank_i(blockIdx.x % CI), rank_j(blockIdx.x % CLUSTER / CI % CJ) {
-        int n_worker = gridDim.x / CLUSTER;
-        whole = PARTS == 2 ? n_p * n_q / n_worker * n_worker : 0;
+        int n_worker = gridDim.x / CLUSTER, n_tile = n_p * n_q, rounds = n_tile / n_worker;
+        whole = PARTS == 2 ? rounds * n_worker : STREAM ? max(0, rounds - 1) * n_worker : n_tile;
+#if STREAM
+        stream = Stream(n_tile - whole, n_all, worker, n_worker);
+#endif
     }
-    __device__ __forceinline__ bool next(int &i, int &j, int parts) {
-        int n_tile = n_p * n_q, rest = n_tile - whole, place = at;
-        if (PARTS == 2 && at >= whole) {
-            if (at - whole >= rest * parts) return false;
+    __device__ __forceinline__ bool next(int &i, int &j) {
+        int n_worker = gridDim.x / CLUSTER, place = at;
+        first = 0, last = n_all;
+        if (at < whole) {
+            at += n_worker;
+            if (PARTS == 3) part = blockIdx.x % CLUSTER, first = part * PER, last = min(first + PER, n_all);
+        } else if (STREAM) {
+#if STREAM
+            if (!stream.next(n_all, first, last, taken, given)) return false;
+            place = whole + stream.tile, part = first / PER, apart = PARTS == 2;
+#endif
+        } else {
+            int rest = n_p * n_q - whole;
+            if (PARTS != 2 || at - whole >= rest * ((n_all + PER - 1) / PER)) return false;
             place = whole + (at - whole) % rest, part = (at - whole) / rest, apart = true;
-        } else if (at >= n_tile) return false;
-        if (PARTS == 3) part = blockIdx.x % CLUSTER;
-        int band = group * n_q, first = place / band * group, lines = min(group, n_p - first), inside = place % band;
+            first = part * PER, last = min(first + PER, n_all);
+            at += n_worker;
+        }
+        int band = group * n_q, begin = place / band * group, lines = min(group, n_p - begin), inside = place % band;
         number = (place - whole) * SHARE + rank_i + CI * rank_j;
-        i = ((first + inside % lines) * CI + rank_i) * BM;
+        i = ((begin + inside % lines) * CI + rank_i) * BM;
         j = (inside / lines * CJ + rank_j) * BN;
-        at += gridDim.x / CLUSTER;
         return true;
     }
     // Block number `n` of those that wait for what this one fetches: first those with its lines of q.

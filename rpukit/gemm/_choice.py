@@ -21,14 +21,18 @@ from rpukit.gemm._tiles import (
     joined,
     joins,
     named,
+    streamed,
     turned,
     usable,
     widths,
 )
 
-_NEAR = 4  # tiles that are tried
+_NEAR, _NEAR_THIN = 4, 5  # tiles that are tried, and of all with those whose warps copy
+_FAR = 1.6  # what these may take by the model, beside the fastest
+_NOT_IN_L2 = 1e8  # bytes
 STEPS = 8  # numbers of rows between two powers of two for which times are stored
 _MOST_PARTS = 8  # of the rows of a result, by turned tiles that are fitted to them
+_MOST_ROUNDS = 8  # of tiles whose last ones may be streamed
 _MOST_KEPT = 1 << 25  # bytes of the results of segments that blocks of their own leave
 
 
@@ -53,18 +57,38 @@ def pick_thin(
 
     ``begins``: elements at whose multiples the rows of a and b begin in memory.
     """
+    first = by_time_of_all(m, n, k, a_along, b_along, begins, device)[:1]
+    return first[0] if first and isinstance(first[0], WarpTile) else None
+
+
+@cache
+def by_time_of_all(
+    m: int, n: int, k: int, a_along: bool, b_along: bool, begins: tuple[int, int], device: Device
+) -> tuple[Tile | WarpTile, ...]:
+    """Tiles with warps that copy and the fastest of the others, the fastest first.
+
+    Those that are estimated to be far slower than the fastest are left out; the fastest of the
+    others comes first if it may well be that.
+    """
     if not has_warpgroups(device):
-        return None
+        return ()
     usual, n_multi = by_time(m, n, k, a_along, b_along, device)[0], multiprocessors(device)
-    times = {
+    times: dict[Tile | WarpTile, float] = {
         tile: warp_microseconds(tile, m, n, k, begins, (a_along, b_along), n_multi)
         for one in copying(min(begins), k)
         for tile in _ways(one, m, n, k, n_multi)
     }
-    thin = min(times, key=times.__getitem__)
     crossing = _crossing(m if a_along else k), _crossing(n if b_along else k)
-    limit = microseconds(usual, m, n, k, begins, crossing, n_multi)
-    return thin if _SURE * times[thin] < limit else None
+    times[usual] = microseconds(usual, m, n, k, begins, crossing, n_multi) / _SURE
+    least = min(times.values())
+    return tuple(
+        sorted((x for x in times if times[x] <= _FAR * least), key=times.__getitem__)[:_NEAR_THIN]
+    )
+
+
+def comes_from_memory(n: int, k: int) -> bool:
+    """Whether a trial reads b from memory, as a call does: it has no room in L2."""
+    return 2 * n * k > _NOT_IN_L2
 
 
 def candidates(
@@ -72,10 +96,11 @@ def candidates(
 ) -> list[Tile | WarpTile]:
     """Tiles that may be the fastest, the choice of `pick` first.
 
-    For few rows `pick` knows the fastest; in a trial the weights would come from L2.
+    For few rows `pick` knows the fastest, unless b is large: in a trial it would come from L2.
     """
     first = pick(m, n, k, a_along, b_along, device)
-    if not isinstance(first, Tile) or (m <= 64 and not a_along):
+    few = m <= 64 and not a_along and not comes_from_memory(n, k)
+    if not isinstance(first, Tile) or few:
         return [first]
     rounded = tune.bucket(m, STEPS)
     near = by_time(rounded, n, k, a_along, b_along, device)[:_NEAR]
@@ -132,9 +157,15 @@ def _ways(tile: Any, m: int, n: int, k: int, n_multi: int) -> list[Any]:
     rows, columns = (n, m) if tile.turned else (m, n)
     count, n_segment = tile.count(rows, columns), -(-k // SEGMENT)
     ways = [tile, joined(tile)] if joins(tile, n_segment) else [tile]
-    rest = count % usable(tile, n_multi) if isinstance(tile, Tile) else count
+    most = usable(tile, n_multi) if isinstance(tile, Tile) else 0
+    rest = count % most if most else count
     kept = 4 * rest * n_segment * tile.rows * tile.columns
-    return [*ways, apart(tile)] if n_segment > 1 and 0 < kept <= _MOST_KEPT else ways
+    if n_segment > 1 and 0 < kept <= _MOST_KEPT:
+        ways.append(apart(tile))
+    if not most or rest == 0 or count > _MOST_ROUNDS * most:
+        return ways
+    more = [streamed(way) for way in ways if not way.joined]
+    return [*ways, *(way for way in more if way.streams(count, k, most // tile.together))]
 
 
 # Microseconds of 64 terms of the sum and of a tile besides them, of tiles of few columns where a
@@ -163,6 +194,9 @@ _LOOSE, _LOOSE_TURNED = 1.72, 1.46  # microseconds of 64 columns of results that
 _L2, _MEMORY = 16.5e6, 4.10e6  # bytes a microsecond that tiles fetch; of each matrix once
 _SOFT = 2.3  # power by which the slowest of several limits counts most
 _MET, _MET_EACH = 2.0, 0.05  # microseconds of the same by a cluster; of each segment
+_CUT = 1 / 32  # of a tile, by which shares of streamed tiles differ
+_PASSING = 1.06, 1.12  # how much longer a stage then takes, of whole tiles and of segments
+_PASS, _PASSED = 2.0, 0.01  # microseconds of passing a chain on; of a column of a tile
 _JOIN, _JOINED = 2.49, 7.8e6  # microseconds of adding segments; bytes a microsecond
 _COPY, _COPIED = 3.6, 5.6e6  # microseconds of a launch that copies; bytes a microsecond
 
@@ -195,14 +229,19 @@ def microseconds(
         across = tile.columns if tile.turned else min(tile.columns, -(-columns // 64) * 64)
         end += (_LOOSE_TURNED if tile.turned else _LOOSE) * across / 64
     from_l2 = sum(x * (1 + _CROSSED_L2 * cross) for x, cross in zip(lines, more, strict=True))
+    streams = tile.streams(count, k, most // tile.together)
+    if streams:
+        work = (count / most + _CUT) * (steps * stage + end) * _PASSING[tile.apart]
+    else:
+        work = _rounds(whole, most, tile.blocks) * (steps * stage + end)
+        work += _rounds(pieces, most, tile.blocks) * segment
     limits = (
-        _rounds(whole, most, tile.blocks) * (steps * stage + end)
-        + _rounds(pieces, most, tile.blocks) * segment,
+        work,
         2 * DEPTH * count * steps * from_l2 / _L2,
         2 * (m * k + k * n + m * n) / _MEMORY,
     )
     time: float = _START + sum(x**_SOFT for x in limits) ** (1 / _SOFT)
-    time += _CLUSTER * (tile.together > 1)
+    time += _CLUSTER * (tile.together > 1) + (_PASS + _PASSED * tile.columns) * streams
     if tile.joined:
         time += _MET + _MET_EACH * n_segment
     elif pieces:

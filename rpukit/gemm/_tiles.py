@@ -19,9 +19,11 @@ CLUSTER_SIZES = 2, 3, 4, 5, 6, 8  # of joined tiles; a GPU has room for too few 
 GROUP = 8  # lines of tiles that advance along i together, so that neighbours share data in L2
 _OTHER = 1536  # bytes of shared memory besides stages and results
 _WORK = 40  # registers of a thread besides accumulators and sums
+_PASSING = 12, 20  # and besides these to pass chains on, by several warpgroups and by one
 _CLUSTERED = 0.91  # of an H200's multiprocessors, which clusters of 4 blocks can fill
 _FEW, _SLABS = 64, 80  # columns up to which tiles of several blocks exist, and stages are longer
-_APART, _JOINED = " apart", " joined"  # endings of names
+_UNITS = 16  # of a piece, at which `streamed` tiles are cut
+_APART, _JOINED, _STREAMED = " apart", " joined", " streamed"  # endings of names
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Tile:
     cluster: tuple[int, int] = (1, 1)  # blocks with neighbouring rows and columns, which share
     slabs: int = 1  # 64 terms each, of a stage
     joined: bool = False  # each block of a cluster computes one segment; the first adds them
+    streamed: bool = False  # the last tiles are cut into equal shares, which pass chains on
 
     @property
     def base(self) -> str:
@@ -61,7 +64,7 @@ class Tile:
         return 128 * (self.groups + 1)
 
     @property
-    def streams(self) -> bool:
+    def reads_alone(self) -> bool:
         """Whether one tile holds the batch, so that each block reads different weights."""
         return self.turned and self.columns <= 64
 
@@ -79,6 +82,8 @@ class Tile:
         if self.blocks > 1:
             free = 256 // self.blocks
         held = min(sums, (free - sums - _WORK) // 4 * 4)
+        if self.streamed and held < sums:  # what else it takes to pass chains on
+            held -= _PASSING[self.groups == 1]
         staged = 0 if self.turned else 16 if self.groups == 3 else 32
         return held, min(staged, sums - held)
 
@@ -99,22 +104,54 @@ class Tile:
             **({"CLUSTER": self.together, "CI": self.cluster[0]} if self.together > 1 else {}),
         }
 
-    def segment_macros(self, n_segment: int, segment: int = SEGMENT) -> dict[str, int]:
-        """Macros for a sum of ``n_segment`` segments, of ``segment`` terms each but the last."""
+    def segment_macros(
+        self, n_segment: int, segment: int = SEGMENT, *, streams: bool = False
+    ) -> dict[str, int]:
+        """Macros for a sum of ``n_segment`` segments, of ``segment`` terms each but the last.
+
+        ``streams``: whether there is enough work for a tile that is `streamed`.
+        """
+        stream = {"STREAM": 1} if streams else {}
         if n_segment <= 1:
-            return {"PARTS": 0}
+            return {"PARTS": 0, **stream}
         if self.joined:
             return {"PARTS": 3, "SEGMENT": segment, "CLUSTER": n_segment}
         held, staged = self.held
         parts = 2 if self.apart else 1
-        return {"PARTS": parts, "SEGMENT": segment, "HELD": held, "STAGED": staged}
+        return {"PARTS": parts, "SEGMENT": segment, "HELD": held, "STAGED": staged, **stream}
 
-    def segment_memory(self, count: int, n_segment: int, blocks: int) -> tuple[int, int]:
+    def segment_memory(
+        self, count: int, n_segment: int, blocks: int, *, streams: bool = False
+    ) -> tuple[int, int]:
         """Sizes of `_turns.Parts` for ``count`` tiles, computed by ``blocks`` blocks."""
-        if n_segment <= 1 or self.joined:
-            return 0, 0
-        kept, rest = blocks * 128 * self.groups * self.left, count % blocks if self.apart else 0
-        return rest * self.groups, kept + rest * n_segment * self.rows * self.columns
+        turns = room = 0
+        several = n_segment > 1 and not self.joined
+        if several:
+            rest = count % blocks if self.apart else 0
+            turns = rest * self.groups
+            room = (
+                blocks * 128 * self.groups * self.left
+                + rest * n_segment * self.rows * self.columns
+            )
+        if streams:
+            turns += 1 + blocks * self.groups
+            sums = 2 if several and not self.apart else 1  # and the accumulators of a chain
+            room += blocks * sums * self.rows * self.columns
+        return turns, room
+
+    def streams(self, count: int, depth: int, workers: int, segment: int = SEGMENT) -> bool:
+        """Whether equal shares of the last of ``count`` tiles are no shorter than a piece.
+
+        A piece is a tile, or a segment if the tile is `apart`. ``workers``: blocks that run at a
+        time, or clusters of them; ``depth``: terms of the sum.
+        """
+        if not self.streamed or depth == 0:
+            return False
+        count //= self.together
+        if not self.apart or depth <= segment:
+            return count >= workers
+        n_unit = min(_UNITS, segment // (DEPTH * self.slabs))
+        return count % workers * -(-depth * n_unit // segment) // workers >= n_unit
 
     @property
     def together(self) -> int:
@@ -306,7 +343,7 @@ _BY_NAME = {tile.name: tile for tile in EVERY}
 
 
 def named(name: str) -> Tile | WarpTile:
-    """Return the tile of a name, which may end in " apart" or " joined".
+    """Return the tile of a name, which may end in " apart", " joined" or " streamed".
 
     Turned tiles may have any multiple of 16 columns from 48 on: "turned 128x144 cluster 2x1".
     """
@@ -316,6 +353,8 @@ def named(name: str) -> Tile | WarpTile:
         raise ParameterError(f"tile: got {name!r}, need one of {', '.join(_BY_NAME)}")
     if base == name:
         return tile
+    if name.endswith(_STREAMED) and isinstance(tile, Tile):
+        return streamed(cast("Tile", named(name.removesuffix(_STREAMED))))
     if name.endswith(_APART):
         return apart(tile)
     if not joins(tile, CLUSTER_SIZES[0]):
@@ -327,7 +366,8 @@ def named(name: str) -> Tile | WarpTile:
 
 
 def _base(name: str) -> str:
-    """Return the name without the ending of `apart` or `joined`."""
+    """Return the name without the endings of `apart`, `joined` and `streamed`."""
+    name = name.removesuffix(_STREAMED)
     return name.removesuffix(_APART if name.endswith(_APART) else _JOINED)
 
 
@@ -341,6 +381,12 @@ def apart(tile: Tile | WarpTile) -> Tile | WarpTile:
 def joined(tile: Tile) -> Tile:
     """Return the tile computed by a cluster: a segment by each block, added by the first."""
     return replace(tile, name=tile.name + _JOINED, joined=True)
+
+
+@cache
+def streamed(tile: Tile) -> Tile:
+    """Return the tile of whose last ones each block, or cluster, computes an equal share."""
+    return replace(tile, name=tile.name + _STREAMED, streamed=True)
 
 
 def joins(tile: Tile | WarpTile, n_segment: int) -> bool:
@@ -383,6 +429,6 @@ def usable(tile: Tile, n_multi: int) -> int:
     return max(1, most // tile.together) * tile.together
 
 
-def grid(tile: Tile, n_tile: int, device: Device) -> int:
-    """Number of blocks of a launch of warpgroups."""
-    return min(n_tile, usable(tile, multiprocessors(device)))
+def resident(tile: Tile, device: Device) -> int:
+    """Blocks that a device runs at a time."""
+    return usable(tile, multiprocessors(device))

@@ -15,7 +15,15 @@ from rpukit._kernels.replay import Replay
 from rpukit._kernels.tensor_map import tensor_map
 from rpukit.errors import ParameterError
 from rpukit.gemm import _turns
-from rpukit.gemm._choice import STEPS, candidates, copied, pick, pick_thin
+from rpukit.gemm._choice import (
+    STEPS,
+    by_time_of_all,
+    candidates,
+    comes_from_memory,
+    copied,
+    pick,
+    pick_thin,
+)
 from rpukit.gemm._segments import by_segments, run_mirror
 from rpukit.gemm._tiles import (
     CLUSTER_SIZES,
@@ -25,9 +33,9 @@ from rpukit.gemm._tiles import (
     TILES,
     Tile,
     WarpTile,
-    grid,
     joins,
     lone,
+    resident,
 )
 from rpukit.gemm.formats import bits
 from rpukit.gemm.lines import (
@@ -69,8 +77,7 @@ def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
     device = _device.device_of(out)
     if _device.runs_kernels(_device.namespace(out)):
         if thin and _HOPPER.name not in tune.fixed():
-            shape = (p.lines, q.lines, p.depth, bool(p.along), bool(q.along))
-            tile = pick_thin(*shape, (elements(p), elements(q)), device)
+            tile = choose_thin(p, q, words, device)
             if tile is not None:
                 multiply(p, q, words, tile=tile)
                 return
@@ -206,6 +213,37 @@ def choose(
     return chosen
 
 
+def choose_thin(p: Factor, q: Factor, out: Array, device: _device.Device) -> WarpTile | None:
+    """Choose a tile that takes factors where they are, or none; large products by a trial.
+
+    Trials write their results to `out`, all the same bits.
+    """
+    begins = elements(p), elements(q)
+    shape = (p.lines, q.lines, p.depth, bool(p.along), bool(q.along), begins)
+    if not comes_from_memory(q.lines, p.depth):
+        return pick_thin(*shape, device)
+    found = by_time_of_all(*shape, device)
+    if not any(isinstance(tile, WarpTile) for tile in found):
+        return None
+
+    def make_trial() -> tune.Trial:
+        thin = [tile for tile in found if isinstance(tile, WarpTile)]
+        compile_together([_warp_variant(p, q, out, tile, p.depth) for tile in thin], device)
+
+        def run(tile: Tile | WarpTile) -> list[Array]:
+            a, b = tight(p, q, brief=True) if isinstance(tile, Tile) else (p, q)
+            multiply(a, b, out, tile=tile)
+            return [out[:, : q.lines]]
+
+        return run
+
+    key = (*shape[1:5], *begins, out.dtype.name)
+    chosen = tune.choose(
+        _WARPS, key, found, make_trial, n_batch=p.lines, device=device, steps=STEPS
+    )
+    return chosen if isinstance(chosen, WarpTile) else None
+
+
 def det_gemm_tensor(
     p: Factor,
     q: Factor,
@@ -264,12 +302,14 @@ def prepare(
     loose, depth = not is_aligned(out), part[1] - part[0]
     count, n_segment = tile.count(p.lines, q.lines), _n_segment(depth)
     n_work = count * n_segment if tile.apart or tile.joined else count
-    blocks = n_work if tile.joined else grid(tile, n_work, _device.device_of(out))
+    workers = resident(tile, _device.device_of(out))
+    streams = tile.streams(count, depth, workers // tile.together, SEGMENT)
+    blocks = n_work if tile.joined else workers if streams else min(n_work, workers)
     macros = {
         **tile.macros,
         **_macros(p, q, wide, going, adding),
         "LOOSE": int(loose),
-        **tile.segment_macros(n_segment, SEGMENT),
+        **tile.segment_macros(n_segment, SEGMENT, streams=streams),
     }
     return Plan(
         _HOPPER.variant(macros),
@@ -286,7 +326,7 @@ def prepare(
         ),
         0 if tile.turned or loose else columns,
         tile.shared(wide),
-        _turns.Parts(*tile.segment_memory(count, n_segment, blocks)),
+        _turns.Parts(*tile.segment_memory(count, n_segment, blocks, streams=streams)),
     )
 
 
@@ -301,7 +341,7 @@ def _maps(p: Factor, q: Factor, tile: Tile, stop: int) -> tuple[np.ndarray, np.n
 
     def box(x: Factor, height: int) -> np.ndarray:
         words = x.words if stop == x.depth else x.words[:stop] if x.along else x.words[:, :stop]
-        return tensor_map(words, height, wide=not tile.streams and not crosses(x))
+        return tensor_map(words, height, wide=not tile.reads_alone and not crosses(x))
 
     return (
         box(p, (DEPTH if p.along else tile.rows) // j),
@@ -325,14 +365,14 @@ def det_gemm_mma(
     if part[1] - part[0] > SEGMENT and not tile.anywhere:
         by_segments(functools.partial(det_gemm_mma, tile=tile), p, q, out, part, SEGMENT)
         return
+    depth = part[1] - part[0]
+    variant = _warp_variant(p, q, out, tile, depth, partial is not None, total is not None)
     if tile.turned:
         p, q = q, p
-    depth = part[1] - part[0]
     count, n_segment = tile.count(p.lines, q.lines), _n_segment(depth)
-    apart = tile.apart and n_segment > 1
     parts = _turns.Parts(*tile.segment_memory(count, n_segment))
-    _WARPS.launch(
-        (count * n_segment if apart else count,),
+    variant.launch(
+        (count * n_segment if tile.apart else count,),
         (tile.threads,),
         (
             p.lines,
@@ -349,18 +389,27 @@ def det_gemm_mma(
             out,
             *parts.memory(out),
         ),
-        shared=tile.shared(depth),
-        macros={
-            **tile.macros,
-            **(_thin_macros(p, q, apart) if tile.anywhere else {}),
-            **_macros(p, q, out.dtype == np.float32, partial is not None, total is not None),
-        },
+        tile.shared(depth),
     )
 
 
-def _thin_macros(p: Factor, q: Factor, apart: bool) -> dict[str, Any]:
-    vectors = {"P_VEC": elements(p), "Q_VEC": elements(q)}
-    return {**vectors, "SEGMENT": SEGMENT, "APART": int(apart)}
+def _warp_variant(
+    p: Factor,
+    q: Factor,
+    out: Array,
+    tile: WarpTile,
+    depth: int,
+    going: bool = False,
+    adding: bool = False,
+) -> Variant:
+    """Return det_gemm_mma for these factors and a result like `out`."""
+    if tile.turned:
+        p, q = q, p
+    macros = {**tile.macros, **_macros(p, q, out.dtype == np.float32, going, adding)}
+    if tile.anywhere:
+        macros |= {"P_VEC": elements(p), "Q_VEC": elements(q), "SEGMENT": SEGMENT}
+        macros["APART"] = int(tile.apart and _n_segment(depth) > 1)
+    return _WARPS.variant(macros)
 
 
 def _macros(p: Factor, q: Factor, wide: bool, going: bool, adding: bool) -> dict[str, Any]:
