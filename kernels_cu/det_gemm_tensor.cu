@@ -26,8 +26,7 @@
 //   3  The CLUSTER blocks of a cluster make a segment of one tile each. The first one adds them from the others' shared
 //      memory.
 //
-// Macros: NC (1, 2, 3), BN (16 to 256; a multiple of 16, or without OUT_T of 64), ST, SLABS (1, 2, 4), P_MN, Q_MN (needs
-//         BN % 64 == 0), OUT_T, RESULT, FROM, ADD, HALF, BLOCKS (a multiprocessor), LOOSE (lines of o may begin anywhere),
+// Macros: NC (1, 2, 3), BN (16 to 256; a multiple of 16, with FROM or ADD and without OUT_T of 64), ST, SLABS (1, 2, 4), P_MN, Q_MN, OUT_T, RESULT, FROM, ADD, HALF, BLOCKS (a multiprocessor), LOOSE (lines of o may begin anywhere),
 //         CLUSTER (1, 2, 4; no FROM, no ADD), CI (divides it), PARTS (0: one segment; 1, 2, 3: see above; no FROM, no ADD;
 //         3: NC 1, BN up to 64), SEGMENT (terms; a multiple of a stage), HELD, STAGED (with PARTS 1, 2: how many of a
 //         thread's BN / 2 sums are in registers and, of those that results are stored from, in shared memory).
@@ -58,9 +57,13 @@
 // check: NC=1 BN=16 ST=5 OUT_T=1 SLABS=4 PARTS=3 CLUSTER=3
 // check: NC=1 BN=64 ST=6 SLABS=2 Q_MN=1 PARTS=3 CLUSTER=8
 // check: NC=2 BN=144 ST=5 OUT_T=1 CLUSTER=4 CI=4
+// check: BN=144 ST=5
+// check: NC=1 BN=80 ST=6 Q_MN=1 PARTS=1 HELD=40 CLUSTER=2 CI=2
+// check: NC=3 BN=112 ST=4 RESULT=float LOOSE=1
+// check: NC=1 BN=16 ST=3 OUT_T=1 SLABS=4 Q_MN=1 PARTS=3 CLUSTER=2
 // check: STREAM=1
-// check: NC=3 BN=192 ST=4 STREAM=1 PARTS=1 HELD=16 STAGED=16
-// check: STREAM=1 PARTS=1 HELD=64 STAGED=32 CLUSTER=2
+// check: NC=3 BN=192 ST=4 STREAM=1 PARTS=1 HELD=4 STAGED=16
+// check: STREAM=1 PARTS=1 HELD=52 STAGED=32 CLUSTER=2
 // check: NC=2 BN=144 ST=5 OUT_T=1 CLUSTER=4 CI=4 STREAM=1 PARTS=2 HELD=48
 // check: NC=1 BN=64 ST=6 OUT_T=1 SLABS=2 STREAM=1 PARTS=2 HELD=32
 // source: docs/semantics/gemm.md; PTX ISA 8.0, asynchronous warpgroup instructions.
@@ -192,7 +195,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
 #pragma unroll
                     for (int e = 0; e < BK / 16; ++e)
                         rk_wgmma<P_MN, Q_MN>(d, rk_further(dp, e / 4 * (BM * 8) + e % 4 * (P_MN ? 128 : 2)),
-                                             rk_further(dq, e / 4 * (BN * 8) + e % 4 * (Q_MN ? 128 : 2)), FROM ? 1 : (k - begin) | e | goes_on);
+                                             rk_further(dq, e / 4 * (Q_ROWS * 8) + e % 4 * (Q_MN ? 128 : 2)), FROM ? 1 : (k - begin) | e | goes_on);
                     rk_wgmma_end();
                     int done = s - LAG;
                     if (++s == ST) s = 0, phase ^= 1;
@@ -240,10 +243,12 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                 if (WIDE) write_pair((float *)out, row, column, n_i, n_j, ld, d[x], d[x + 1]);
             }
             if (!OUT_T && LOOSE) write_words(d, out, staged, i, j0, n_i, n_j, ld);
+            else if (!OUT_T && BN % 64 && WIDE) write_words(d, out, staged, i, j0, n_i, n_j, ld);
+            else if (!OUT_T && BN % 64) write_lines(d, (u16 *)out, staged, i, j0, n_i, n_j, ld);
             else if (!OUT_T) write_boxes(d, o, staged, sent, i, j0);
             else if (!WIDE) write_turned(d, (u16 *)out, staging + (role - 1) * BN * 128, i, j0, n_i, n_j, ld);
         }
-        if (!OUT_T && !LOOSE && threadIdx.x % 128 == 0) rk_stores_done();
+        if (!OUT_T && !LOOSE && BN % 64 == 0 && threadIdx.x % 128 == 0) rk_stores_done();
     }
 #if PARTS == 3
     rk_cluster_wait();  // until none of its blocks reads another's sums

@@ -109,9 +109,8 @@ def _tiles_of(s: Shape) -> list[Any]:
             if s.layout[1] == "N" or not t.across
             for split in splits
         ]
-    along = s.layout[0] == "T", s.layout[1] == "N"
-    every = [*_tiles.TILES, *_choice.fitted(s.m)]
-    fit = [t for t in every if t.takes(along[0] if t.turned else along[1])]
+    fit = [*_tiles.TILES, *_choice.fitted(s.m), *_choice.fitted_columns(s.n)]
+    fit += [_tiles.streamed(t) for t in fit]
     several = [*fit, *_tiles.THIN_TILES] if s.k > tensor.SEGMENT else []
     parts = [_tiles.apart(t) for t in several if kept(t, s) <= 1 << 28]
     return [*fit, *_tiles.WARP_TILES, *_tiles.THIN_TILES, *parts]

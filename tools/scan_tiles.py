@@ -141,8 +141,11 @@ def macros_of(s: Shape, tile: Any, skip: int = 0) -> list[tuple[str, dict[str, A
     words["HALF"] = int(s.dtype == "float16")
     several = s.k > tensor.SEGMENT
     if isinstance(tile, _tiles.Tile):
+        tile = tile.for_columns(bool(q))
+        workers = _tiles.usable(tile, 132) // tile.together
+        streams = tile.streams(tensor_count(tile, s), s.k, workers)
         words |= {"LOOSE": int(s.n % 8 != 0)}
-        words |= tile.segment_macros(-(-s.k // tensor.SEGMENT))
+        words |= tile.segment_macros(-(-s.k // tensor.SEGMENT), streams=streams)
         return [("det_gemm_tensor", {**tile.macros, **words})]
     if tile.anywhere:
         vec = vectors_of(s, skip)[:: -1 if tile.turned else 1]

@@ -32,9 +32,10 @@ __device__ __forceinline__ void read_box(float (&d)[BN / 2], int box, u32 at, bo
     });
 }
 __device__ __forceinline__ void write_box(const float (&d)[BN / 2], int box, u32 at) {
+    auto of = [&](int x) { return BN % 32 && x >= BN / 2 ? 0.0f : d[x]; };  // a tile may end within a box
     each_pair(box, at, [&](int x, int y, u32 first, u32 second, bool turned) {
-        rk_write_pair(first, turned ? d[y] : d[x], turned ? d[y + 1] : d[x + 1]);
-        rk_write_pair(second, turned ? d[x] : d[y], turned ? d[x + 1] : d[y + 1]);
+        rk_write_pair(first, turned ? of(y) : of(x), turned ? of(y + 1) : of(x + 1));
+        rk_write_pair(second, turned ? of(x) : of(y), turned ? of(x + 1) : of(y + 1));
     });
 }
 
@@ -45,6 +46,7 @@ __device__ __forceinline__ void stage_box(const float (&d)[BN / 2], int box, u32
 #pragma unroll
     for (int b = 0; !WIDE && b < 4; ++b) {
         int x = 32 * box + 8 * b;
+        if (x >= BN / 2) break;
         rk_store_matrices<false>(rk_swizzle(buffer + row * 128 + (2 * b + lane / 16) * 16), rk_pack16(d[x], d[x + 1]),
                                  rk_pack16(d[x + 2], d[x + 3]), rk_pack16(d[x + 4], d[x + 5]), rk_pack16(d[x + 6], d[x + 7]));
     }
@@ -83,11 +85,12 @@ template <class T>
 __device__ __forceinline__ void write_words(const float (&d)[BN / 2], T *out, u32 staging, int i, int j, int n_i, int n_j, int ld) {
     constexpr int width = WIDE ? 32 : 64;
     int t = threadIdx.x % 128, id = threadIdx.x / 128, column = t % width;
+    n_j = min(n_j, j + BN);
 #pragma unroll 1
-    for (int box = 0; box < BN / width; ++box) {
+    for (int box = 0; box < (BN + width - 1) / width; ++box) {
         rk_sync_group(id);
 #pragma unroll
-        for (int b = 0; b < BN / width; ++b)
+        for (int b = 0; b < (BN + width - 1) / width; ++b)
             if (b == box) stage_box(d, b, staging);
         rk_sync_group(id);
         int at = j + box * width + column;
@@ -95,6 +98,24 @@ __device__ __forceinline__ void write_words(const float (&d)[BN / 2], T *out, u3
             write_two((u16 *)out + (u64)(i + row) * ld + (at - column), staging + row * 128, t % 32, n_j - (at - column));
         for (int row = t / width; WIDE && row < 64 && i + row < n_i; row += 128 / width)
             if (at < n_j) out[(u64)(i + row) * ld + at] = *(const T *)rk_at(rk_swizzle(staging + row * 128 + column * (int)sizeof(T)));
+    }
+}
+
+// The same for 16-bit floats and lines of 16 bytes, where the last box is a part of one.
+__device__ __forceinline__ void write_lines(const float (&d)[BN / 2], u16 *out, u32 staging, int i, int j, int n_i, int n_j, int ld) {
+    int t = threadIdx.x % 128, id = threadIdx.x / 128;
+    n_j = min(n_j, j + BN);
+#pragma unroll
+    for (int box = 0; box < (BN + 63) / 64; ++box) {
+        u32 buffer = staging + box % BUFFERS * 8192;
+        if (BUFFERS == 1 || box == 0) rk_sync_group(id);  // the lines that were there have been read
+        stage_box(d, box, buffer);
+        rk_sync_group(id);
+#pragma unroll
+        for (int e = t; e < 512; e += 128) {
+            int row = e / 8, at = j + box * 64 + e % 8 * 8;
+            if (i + row < n_i && at < n_j) *(uint4 *)(out + (u64)(i + row) * ld + at) = rk_read_line(rk_swizzle(buffer + row * 128 + e % 8 * 16));
+        }
     }
 }
 

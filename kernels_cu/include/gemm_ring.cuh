@@ -64,7 +64,8 @@
 #define BM (64 * NC)
 #define N_THREAD (128 * (NC + 1))
 #define P_BYTES (BM * 2 * BK)
-#define Q_BYTES (BN * 2 * BK)
+#define Q_ROWS (Q_MN ? (BN + 63) / 64 * 64 : BN)  // lines of q in a stage: of those along memory whole boxes
+#define Q_BYTES (Q_ROWS * 2 * BK)
 #define WIDE (sizeof(RESULT) == 4)
 #define BUFFERS (NC == 3 ? 1 : 2)  // boxes of a warpgroup that are being stored at a time
 #define STAGING (!OUT_T ? NC * BUFFERS * 8192 : WIDE ? 0 : NC * BN * 128)  // results being stored
@@ -80,5 +81,5 @@ static_assert(!STREAM || (PARTS < 3 && !FROM && !ADD), "workers pass on chains t
 static_assert(!PARTS || (!FROM && !ADD && SEGMENT % BK == 0), "sums of segments begin with nothing and are added to nothing");
 static_assert(PARTS != 3 || (NC == 1 && CLUSTER > 1 && CI == 1 && BN <= 64), "a cluster makes one tile");
 static_assert(CLUSTER == 1 || (!FROM && !ADD && CLUSTER % CI == 0), "a cluster fetches no sums");
-static_assert(OUT_T || BN % 64 == 0, "boxes of results");
+static_assert(BN % 16 == 0 && (OUT_T || BN % 64 == 0 || (!FROM && !ADD)), "boxes of sums");
 static_assert(LEFT >= 0 && STAGED <= (OUT_T ? 0 : BUFFERS * 16), "places for sums");

@@ -65,14 +65,14 @@ __device__ __forceinline__ void fetch(u32 to_p, u32 to_q, const RkTensorMap &p, 
     rk_arrive_expect(full, P_BYTES + q_bytes);
     to_p += p_line * 128, to_q += q_line * 128;
 #pragma unroll
-    for (int slab = 0; slab < SLABS; ++slab, r += 64, to_p += BM * 128, to_q += BN * 128) {
+    for (int slab = 0; slab < SLABS; ++slab, r += 64, to_p += BM * 128, to_q += Q_ROWS * 128) {
         if (P_MN)
 #pragma unroll
             for (int b = 0; b < NC; ++b) rk_load_box_to<CJ>(to_p + b * 8192, p, i + 64 * b, r + p_line, full, same_i);
         else rk_load_box_to<CJ>(to_p, p, r, i + p_line, full, same_i);
         if (Q_MN)
 #pragma unroll
-            for (int b = 0; b < BN / 64; ++b) rk_load_box_to<CI>(to_q + b * 8192, q, j + 64 * b, r + q_line, full, same_j);
+            for (int b = 0; b < Q_ROWS / 64; ++b) rk_load_box_to<CI>(to_q + b * 8192, q, j + 64 * b, r + q_line, full, same_j);
         else rk_load_box_to<CI>(to_q, q, r, j + q_line, full, same_j);
     }
 }

@@ -20,10 +20,12 @@ from rpukit.gemm._tiles import (
     has_warpgroups,
     joined,
     joins,
+    lone,
     named,
     streamed,
     turned,
     usable,
+    usual,
     widths,
 )
 
@@ -50,6 +52,18 @@ def pick(m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device) -
 
 
 @cache
+def pick_alone(
+    m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device
+) -> Tile | WarpTile:
+    """Choose as `pick` a tile that may begin with sums, or add its own to some."""
+    first = pick(m, n, k, a_along, b_along, device)
+    if not isinstance(first, Tile):
+        return first
+    every = by_time(m, n, k, a_along, b_along, device)
+    return next(tile for tile in map(lone, every) if isinstance(tile, Tile) and tile.goes_on)
+
+
+@cache
 def pick_thin(
     m: int, n: int, k: int, a_along: bool, b_along: bool, begins: tuple[int, int], device: Device
 ) -> WarpTile | None:
@@ -72,14 +86,14 @@ def by_time_of_all(
     """
     if not has_warpgroups(device):
         return ()
-    usual, n_multi = by_time(m, n, k, a_along, b_along, device)[0], multiprocessors(device)
+    other, n_multi = by_time(m, n, k, a_along, b_along, device)[0], multiprocessors(device)
     times: dict[Tile | WarpTile, float] = {
         tile: warp_microseconds(tile, m, n, k, begins, (a_along, b_along), n_multi)
         for one in copying(min(begins), k)
         for tile in _ways(one, m, n, k, n_multi)
     }
     crossing = _crossing(m if a_along else k), _crossing(n if b_along else k)
-    times[usual] = microseconds(usual, m, n, k, begins, crossing, n_multi) / _SURE
+    times[other] = microseconds(other, m, n, k, begins, crossing, n_multi) / _SURE
     least = min(times.values())
     return tuple(
         sorted((x for x in times if times[x] <= _FAR * least), key=times.__getitem__)[:_NEAR_THIN]
@@ -115,8 +129,9 @@ def by_time(
     least, n_multi = (64 if a_along else 16), multiprocessors(device)
     fitting = [
         way
-        for tile in (*TILES, *fitted(m))
-        if tile.takes(a_along if tile.turned else b_along) and _across(tile) <= max(least, 2 * m)
+        for one in (*TILES, *fitted(m), *fitted_columns(n))
+        for tile in [one.for_columns(a_along if one.turned else b_along)]
+        if _across(tile) <= max(least, 2 * m)
         for way in _ways(tile, m, n, k, n_multi)
     ]
     crossing = _crossing(m if a_along else k), _crossing(n if b_along else k)
@@ -144,6 +159,19 @@ def fitted(m: int) -> tuple[Tile, ...]:
         for groups in (1, 2, 3)
         if columns in widths(groups)
         for blocks in (1, 2, 4)
+    )
+
+
+@cache
+def fitted_columns(n: int) -> tuple[Tile, ...]:
+    """Tiles a whole number of which are hardly more than n columns."""
+    widths_of = {-(-n // (16 * parts)) * 16 for parts in range(1, _MOST_PARTS + 1)}
+    return tuple(
+        usual(groups, columns, blocks)
+        for columns in sorted(widths_of)
+        for groups in (1, 2, 3)
+        if columns in widths(groups) and columns % 64
+        for blocks in (1, 2)
     )
 
 
@@ -186,6 +214,7 @@ _PACES = {
 _COLUMN, _LINE, _STAGE, _SHARPER = 0.00122, 0.00056, 0.0734, 6.4
 _CROSSED, _CROSSED_L2 = 1.24, 0.74
 _CROSSED_FEW = 0.50, 0.15  # the same for tiles of few columns: as a part of the whole stage
+_ALONG = 0.2  # as a part of a stage of few columns, copying whole boxes of those along memory
 _END, _END_COLUMN, _END_TURNED = 0.27, 0.0021, 0.0037
 _START, _CLUSTER = 2.18, 0.38  # microseconds of a launch, and more of one in clusters
 _TOGETHER = 1.04  # how much longer a stage of a cluster takes
@@ -217,7 +246,8 @@ def microseconds(
     """
     rows, columns = (n, m) if tile.turned else (m, n)
     count, steps = tile.count(rows, columns), -(-k // DEPTH)
-    fetched = min(tile.columns, columns) if tile.cluster[0] == 1 else tile.columns
+    wide = -(-tile.columns // 64) * 64 if tile.along else tile.columns
+    fetched = min(wide, columns) if tile.cluster[0] == 1 and not tile.along else wide
     lines = tile.rows / tile.cluster[1], fetched / tile.cluster[0]
     more = crossing[::-1] if tile.turned else crossing
     stage, end = _pace(tile, lines, more)
@@ -263,7 +293,7 @@ def _pace(
     known = _PACES.get(tile.base)
     if known is not None:
         slower = sum(x * cross for x, cross in zip(_CROSSED_FEW, crossing, strict=True))
-        return known[0] * (1 + slower), known[1]
+        return known[0] * (1 + slower + _ALONG * tile.along), known[1]
     columns = tile.groups * tile.columns
     fetched = sum(x * (1 + _CROSSED * cross) for x, cross in zip(lines, crossing, strict=True))
     waiting = _LINE * fetched + _STAGE / tile.slabs

@@ -44,6 +44,7 @@ class Tile:
     cluster: tuple[int, int] = (1, 1)  # blocks with neighbouring rows and columns, which share
     slabs: int = 1  # 64 terms each, of a stage
     joined: bool = False  # each block of a cluster computes one segment; the first adds them
+    along: bool = False  # the factor of the columns has them along its lines in memory
     streamed: bool = False  # the last tiles are cut into equal shares, which pass chains on
 
     @property
@@ -70,10 +71,25 @@ class Tile:
 
     def shared(self, wide: bool) -> int:
         """Bytes of shared memory; ``wide``: float32 results, which bypass it if turned."""
+        return 1024 + self.stages * (self._stage + 16) + self._staging(wide) + 16
+
+    def _staging(self, wide: bool) -> int:
         boxes = 8192 * (1 if self.groups == 3 else 2)
-        staging = self.groups * (boxes if not self.turned else 0 if wide else self.columns * 128)
-        stage = (self.rows + self.columns) * 2 * DEPTH * self.slabs
-        return 1024 + self.stages * stage + staging + 16 * self.stages + 16
+        return self.groups * (boxes if not self.turned else 0 if wide else self.columns * 128)
+
+    @property
+    def _stage(self) -> int:
+        """Bytes of a stage; columns along memory come in boxes of 64."""
+        columns = -(-self.columns // 64) * 64 if self.along else self.columns
+        return (self.rows + columns) * 2 * DEPTH * self.slabs
+
+    def for_columns(self, along: bool) -> Tile:
+        """Return the tile with as many stages as there is room for, if its columns lie so."""
+        if not along or self.columns % 64 == 0:
+            return self
+        tile = replace(self, along=True)
+        room = SHARED // self.blocks - _OTHER - tile._staging(wide=False)
+        return replace(tile, stages=min(self.stages, room // tile._stage))
 
     @property
     def held(self) -> tuple[int, int]:
@@ -158,9 +174,10 @@ class Tile:
         """Blocks of a cluster, each of which fetches a part of what several of them need."""
         return self.cluster[0] * self.cluster[1]
 
-    def takes(self, along_columns: bool) -> bool:
-        """Whether the factor of the tensor core's columns may have them along its lines."""
-        return not along_columns or self.columns % 64 == 0
+    @property
+    def goes_on(self) -> bool:
+        """Whether the tile may begin with sums, or add its own to some."""
+        return self.together == 1 and (self.turned or self.columns % 64 == 0)
 
     def count(self, n_rows: int, n_columns: int) -> int:
         """Number of tiles of a product, given its rows and columns on the tensor core."""
@@ -226,10 +243,6 @@ class WarpTile:
         warps = self.warps[0] * self.warps[1]
         return count * warps, count * n_segment * self.rows * self.columns
 
-    def takes(self, along_columns: bool) -> bool:
-        """Whether the tile takes the layout: always."""
-        return True
-
     def count(self, n_rows: int, n_columns: int) -> int:
         """Number of tiles of a product, given its rows and columns on the tensor core."""
         return -(-n_rows // self.rows) * -(-n_columns // self.columns)
@@ -251,6 +264,15 @@ def turned(groups: int, columns: int, blocks: int = 1) -> Tile:
     return clustered(tile, (blocks, 1)) if blocks > 1 else tile
 
 
+@cache
+def usual(groups: int, columns: int, blocks: int = 1) -> Tile:
+    """Return the tile of 64 `groups` rows and any multiple of 16 columns; see `turned`."""
+    room = SHARED - _OTHER - groups * 8192 * (1 if groups == 3 else 2)
+    stages = min(8, room // ((64 * groups + columns) * 2 * DEPTH))
+    tile = Tile(f"{64 * groups}x{columns}", groups, columns, stages)
+    return clustered(tile, (blocks, 1)) if blocks > 1 else tile
+
+
 def clustered(tile: Tile, cluster: tuple[int, int]) -> Tile:
     """Return the tile whose blocks run in clusters: ``cluster`` along rows and columns."""
     name = f"{tile.name} cluster {cluster[0]}x{cluster[1]}"
@@ -259,7 +281,7 @@ def clustered(tile: Tile, cluster: tuple[int, int]) -> Tile:
 
 def lone(tile: Tile | WarpTile) -> Tile | WarpTile:
     """Return the tile without a cluster: clusters cannot continue sums."""
-    return named(tile.name.split(" cluster")[0]) if isinstance(tile, Tile) else tile
+    return named(tile.base.split(" cluster")[0]) if isinstance(tile, Tile) else tile
 
 
 _USUAL = (
@@ -345,7 +367,7 @@ _BY_NAME = {tile.name: tile for tile in EVERY}
 def named(name: str) -> Tile | WarpTile:
     """Return the tile of a name, which may end in " apart", " joined" or " streamed".
 
-    Turned tiles may have any multiple of 16 columns from 48 on: "turned 128x144 cluster 2x1".
+    Tiles may have any multiple of 16 columns from 48 on: "turned 128x144 cluster 2x1".
     """
     base = _base(name)
     tile = _BY_NAME.get(base) or _wide(base)
@@ -396,20 +418,20 @@ def joins(tile: Tile | WarpTile, n_segment: int) -> bool:
 
 
 def _wide(name: str) -> Tile | None:
-    """Return the tile of `turned` with this name, or None."""
-    found = re.fullmatch(r"turned (\d+)x(\d+)(?: deep)?(?: cluster ([24])x1)?", name)
+    """Return the tile of `turned` or `usual` with this name, or None."""
+    found = re.fullmatch(r"(turned )?(\d+)x(\d+)(?: deep)?(?: cluster ([24])x1)?", name)
     if found is None:
         return None
-    rows, columns, blocks = (int(x or 1) for x in found.groups())
+    rows, columns, blocks = (int(x or 1) for x in found.groups()[1:])
     if rows not in (64, 128, 192) or columns not in widths(rows // 64):
         return None
-    tile = turned(rows // 64, columns, blocks)
+    tile = (turned if found[1] else usual)(rows // 64, columns, blocks)
     return tile if tile.name == name else None
 
 
 @cache
 def widths(groups: int) -> range:
-    """Numbers of columns that turned tiles of ``groups`` warpgroups may have."""
+    """Numbers of columns that tiles of ``groups`` warpgroups may have."""
     return range(48, (192 if groups == 3 else 256) + 1, 16)
 
 

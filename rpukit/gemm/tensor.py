@@ -21,7 +21,7 @@ from rpukit.gemm._choice import (
     candidates,
     comes_from_memory,
     copied,
-    pick,
+    pick_alone,
     pick_thin,
 )
 from rpukit.gemm._segments import by_segments, run_mirror
@@ -34,7 +34,6 @@ from rpukit.gemm._tiles import (
     Tile,
     WarpTile,
     joins,
-    lone,
     resident,
 )
 from rpukit.gemm.formats import bits
@@ -119,8 +118,8 @@ def multiply(
     Raises
     ------
     ParameterError
-        For a part longer than a segment, or a tile with a cluster, with `partial` or `total`; for
-        a tile that cannot read the layout of a factor, or has no room for the terms of the part.
+        For a part longer than a segment with `partial` or `total`, or a tile that cannot take
+        these; for a tile that has no room for the terms of the part.
     """
     if not out.size:
         return
@@ -132,17 +131,17 @@ def multiply(
     if tile is None:
         tile = choose(p, q, out, part, alone=not goes_on)
     else:
-        _check(tile, p if tile.turned else q, part[1] - part[0], goes_on)
+        _check(tile, part[1] - part[0], goes_on)
     if isinstance(tile, Tile):
         det_gemm_tensor(p, q, out, part, partial, total, tile)
     else:
         det_gemm_mma(p, q, out, part, partial, total, tile)
 
 
-def _check(tile: Tile | WarpTile, columns: Factor, depth: int, goes_on: bool) -> None:
+def _check(tile: Tile | WarpTile, depth: int, goes_on: bool) -> None:
     """Refuse a tile that cannot compute a sum of ``depth`` terms.
 
-    ``columns``: factor of the tensor core's columns; ``goes_on``: with `partial` or `total`.
+    ``goes_on``: with `partial` or `total`.
     """
     got = f"tile: got {tile.name!r}"
     if isinstance(tile, WarpTile):
@@ -150,11 +149,9 @@ def _check(tile: Tile | WarpTile, columns: Factor, depth: int, goes_on: bool) ->
         if tile.short and depth > most:
             raise ParameterError(f"{got} for a sum of {depth} terms, need at most {most} terms")
         return
-    if goes_on and tile.together > 1:
-        raise ParameterError(f"{got} with partial or total, need a tile without a cluster")
-    if not tile.takes(bool(columns.along)):
+    if goes_on and not tile.goes_on:
         raise ParameterError(
-            f"{got} for a factor whose terms are not contiguous in memory, need a tile with a "
+            f"{got} with partial or total, need a tile without a cluster, turned or with a "
             "multiple of 64 columns"
         )
     n_segment = _n_segment(depth)
@@ -180,7 +177,7 @@ def choose(
         return TILES[0]  # the mirror does not use tiles
     shape = (p.lines, q.lines, part[1] - part[0], bool(p.along), bool(q.along))
     if not alone:
-        return lone(pick(*shape, device))
+        return pick_alone(*shape, device)
     found = candidates(*shape, device)  # of single warps there is one, and no trial
 
     def make_trial() -> tune.Trial:
@@ -299,11 +296,13 @@ def prepare(
     wide, columns = out.dtype == np.float32, q.lines
     if tile.turned:
         p, q = q, p
+    tile = tile.for_columns(bool(q.along))
     loose, depth = not is_aligned(out), part[1] - part[0]
     count, n_segment = tile.count(p.lines, q.lines), _n_segment(depth)
     n_work = count * n_segment if tile.apart or tile.joined else count
     workers = resident(tile, _device.device_of(out))
-    streams = tile.streams(count, depth, workers // tile.together, SEGMENT)
+    streams = not (going or adding)
+    streams &= tile.streams(count, depth, workers // tile.together, SEGMENT)
     blocks = n_work if tile.joined else workers if streams else min(n_work, workers)
     macros = {
         **tile.macros,
@@ -324,7 +323,7 @@ def prepare(
             np.int32(GROUP // tile.cluster[0]),
             *_maps(p, q, tile, part[1]),
         ),
-        0 if tile.turned or loose else columns,
+        0 if tile.turned or loose or tile.columns % 64 else columns,
         tile.shared(wide),
         _turns.Parts(*tile.segment_memory(count, n_segment, blocks, streams=streams)),
     )

@@ -63,15 +63,26 @@ def test_kernel_mirror_formula(size, form, order):
             assert_same_bits(rk.det_gemm(a, b, **options), narrow)
 
 
+FITTED = [
+    _tiles.turned(1, 208, 4),
+    _tiles.turned(2, 144, 2),
+    _tiles.turned(3, 112),
+    _tiles.usual(1, 80, 2),
+    _tiles.usual(2, 144),
+    _tiles.usual(3, 112, 2),
+    _tiles.usual(2, 240, 2),
+]
+
+
 @pytest.mark.sweep
-@pytest.mark.parametrize("tile", [*_tiles.TILES, *_tiles.WARP_TILES], ids=lambda tile: tile.name)
+@pytest.mark.parametrize(
+    "tile", [*_tiles.TILES, *_tiles.WARP_TILES, *FITTED], ids=lambda tile: tile.name
+)
 def test_every_tile_has_the_same_bits(tile):
     m, n, k = 130, 264, 136
     for trans_a, trans_b in ((False, False), (True, True)):
         a, b = factors(m, n, k, "bfloat16", trans_a, trans_b)
         p, q = tensor.factor(a, 1 - trans_a), tensor.factor(b, int(trans_b))
-        if not tile.takes(bool(p.along if tile.turned else q.along)):
-            continue
         for dtype in (np.uint16, np.float32):
             expected = tensor.aligned((m, n), dtype, _device.CPU)
             tensor.multiply(p, q, expected)
@@ -149,13 +160,12 @@ def sums_of_segments(tile, k, device):
     return made
 
 
-WIDE = [_tiles.turned(1, 208, 4), _tiles.turned(2, 144, 2), _tiles.turned(3, 112)]
 JOINED = [_tiles.joined(tile) for tile in _tiles.TILES if _tiles.joins(tile, 3)]
 WITH_SEGMENTS = [
     *_tiles.TILES,
     *(_tiles.apart(tile) for tile in _tiles.TILES),
     *JOINED,
-    *WIDE,
+    *FITTED,
     "warps 64x64",
 ]
 

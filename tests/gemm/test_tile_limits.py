@@ -39,11 +39,9 @@ def test_tiles_that_cannot_make_a_product_are_named():
         ParameterError, match="joined' for a sum of 7 segments, need one of .1, 2, 3"
     ):
         tensor.multiply(p, p, out, tile=tile)
-    p = tensor.factor(words((40, 64), "float16", 1), 0)
-    with pytest.raises(
-        ParameterError, match="64x16' for a factor whose .* multiple of 64 columns"
-    ):
-        tensor.multiply(p, p, sums, tile=_tiles.named("turned 64x16"))
+    tile = _tiles.named("64x80")
+    with pytest.raises(ParameterError, match="need a tile .* with a multiple of 64 columns"):
+        tensor.multiply(p, p, np.zeros((8, 8), np.float32), total=out, part=(0, 64), tile=tile)
 
 
 @pytest.mark.parametrize(("m", "some"), [(1, False), (65, True), (2000, True), (5000, False)])
@@ -56,10 +54,16 @@ def test_tiles_fitted_to_rows(m, some):
         assert tile.stages >= 3
         assert tile.shared(wide=False) <= _device.shared_limit(_device.CPU)
         assert tile.count(640, m) % tile.together == 0
+    for tile in _choice.fitted_columns(m):
+        assert _tiles.named(tile.name) == tile
+        assert tile.stages >= 3
+        for along in (False, True):
+            found = tile.for_columns(along)
+            assert found.shared(wide=True) <= _device.shared_limit(_device.CPU)
 
 
 @pytest.mark.parametrize(
-    "name", ["2x2", "turned 64x40", "turned 192x208", "turned 96x64", "64x80"]
+    "name", ["2x2", "turned 64x40", "turned 192x208", "turned 96x64", "64x88"]
 )
 def test_tiles_that_do_not_exist(name):
     with pytest.raises(ParameterError, match=f"tile: got '{name}', need one of 128x256"):
