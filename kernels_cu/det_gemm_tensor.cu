@@ -12,19 +12,16 @@
 // SEGMENT, and the results of segments are added left to right; else the sum lies in one segment.
 //
 // Persistent blocks of one copying and NC multiplying warpgroups: two warps of the first fill a ring of ST stages
-// (64 SLABS of the sum) by the copy engine, each of the others owns a 64 x BN part of the tile. CLUSTER blocks with
-// neighbouring tiles, CI of them along i, each copy a part of what several of them need, for all of them. Tiles in groups
-// of `group` along i, so that neighbours share what is in L2. What a tile begins with comes through the ring before its
-// stages, what it is added to after them, while the tile before is still on its way out; with OUT_T, straight from global
-// memory.
+// (64 SLABS of the sum) by the copy engine, each of the others owns a 64 x BN part of the tile. CLUSTER blocks with neighbouring tiles,
+// CI of them along i, each copy a part of what several of them need, for all of them. Tiles in groups of `group` along i, so that
+// neighbours share what is in L2. What a tile begins with comes through the ring before its stages, what it is added to after them, while
+// the tile before is still on its way out; with OUT_T, straight from global memory.
 //
-// PARTS: how sums of several segments are made.
-//   1  A block makes the segments of a tile one after another. Sums of those so far wait in registers, in shared memory
-//      and in `room`, for each warpgroup.
-//   2  As 1, but the last tiles, if they are fewer than the blocks, are made by segments: a block makes one segment of
-//      one of them at a time and leaves it in `room`. A warpgroup that ends the last one of its results adds all.
-//   3  The CLUSTER blocks of a cluster make a segment of one tile each. The first one adds them from the others' shared
-//      memory.
+// PARTS: how sums of several segments are made. With STREAM equal shares of the last tiles, see gemm_stream.cuh.
+//   1  A block makes the segments of a tile one after another. Sums so far wait in registers, in shared memory and in `room`.
+//   2  As 1, but the last tiles, if they are fewer than the blocks, are made by segments: a block makes one of a tile at a time and leaves
+//      it in `room`. A warpgroup that ends the last one of its results adds all.
+//   3  The CLUSTER blocks of a cluster make a segment of one tile each. The first one adds them from the others' shared memory.
 //
 // Macros: NC (1, 2, 3), BN (16 to 256; a multiple of 16, with FROM or ADD and without OUT_T of 64), ST, SLABS (1, 2, 4), P_MN, Q_MN, OUT_T, RESULT, FROM, ADD, HALF, BLOCKS (a multiprocessor), LOOSE (lines of o may begin anywhere),
 //         CLUSTER (1, 2, 4; no FROM, no ADD), CI (divides it), PARTS (0: one segment; 1, 2, 3: see above; no FROM, no ADD;
@@ -48,8 +45,6 @@
 // check: NC=3 BN=192 ST=4 Q_MN=1 PARTS=1 HELD=16 STAGED=16
 // check: BN=128 ST=6 PARTS=2 HELD=64
 // check: NC=1 BN=64 ST=6 OUT_T=1 BLOCKS=2 PARTS=2 HELD=32
-// check: PARTS=2 HELD=64 STAGED=32
-// check: NC=3 BN=192 ST=4 CLUSTER=2 PARTS=2 HELD=16 STAGED=16
 // check: CLUSTER=2 CI=2 Q_MN=1
 // check: NC=3 BN=192 CLUSTER=2 P_MN=1
 // check: NC=1 BN=64 ST=6 OUT_T=1 SLABS=2 CLUSTER=4 CI=2 PARTS=1 HELD=32
@@ -57,9 +52,8 @@
 // check: NC=1 BN=16 ST=5 OUT_T=1 SLABS=4 PARTS=3 CLUSTER=3
 // check: NC=1 BN=64 ST=6 SLABS=2 Q_MN=1 PARTS=3 CLUSTER=8
 // check: NC=2 BN=144 ST=5 OUT_T=1 CLUSTER=4 CI=4
-// check: BN=144 ST=5
+// check: BN=144 ST=5 RESULT=float
 // check: NC=1 BN=80 ST=6 Q_MN=1 PARTS=1 HELD=40 CLUSTER=2 CI=2
-// check: NC=3 BN=112 ST=4 RESULT=float LOOSE=1
 // check: NC=1 BN=16 ST=3 OUT_T=1 SLABS=4 Q_MN=1 PARTS=3 CLUSTER=2
 // check: STREAM=1
 // check: NC=3 BN=192 ST=4 STREAM=1 PARTS=1 HELD=4 STAGED=16
@@ -208,8 +202,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                 rk_wgmma_left<0>();
                 rk_hold(d);
                 for (int left = min(LAG, end - begin); left > 0; --left) release(s < left ? s - left + ST : s - left);
-                bool whole = !STREAM || !tiles.given || end < tiles.last;
-                if (!KEEPS || tiles.apart || !whole) break;
+                if (!KEEPS || tiles.apart || (STREAM && tiles.given && end == tiles.last)) break;
                 if (STAGED && begin == tiles.first) stores_left();
                 staged_add<HELD, STAGED>(d, staged, part > 0, end < n_all);
                 if (part > 0) kept.add(d + HELD + STAGED);

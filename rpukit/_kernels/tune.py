@@ -76,6 +76,7 @@ def choose(
     n_batch: int,
     device: Device = CPU,
     in_graph: bool = False,
+    cold: bool = False,
     steps: int = 1,
 ) -> Any:
     """Pick a variant for a call.
@@ -98,6 +99,8 @@ def choose(
         Where the arrays are.
     in_graph : bool
         Whether trials allocate nothing once they have run, so that short ones can be captured.
+    cold : bool
+        Whether short ones that can be captured find nothing in L2.
     steps : int
         Of the batches between two powers of two for which times are stored, see `bucket`.
 
@@ -118,7 +121,7 @@ def choose(
     if known is not None:
         return known
     with _lock, _device.using(device):
-        measure = partial(clock.gpu_time, in_graph=True) if in_graph else clock.gpu_time
+        measure = partial(clock.gpu_time, in_graph=True, cold=cold) if in_graph else clock.gpu_time
         given = candidates, make_trial, n_batch, device, _settings.clock or measure
         choice, settled = _decide(kernel, name, key, bucket(n_batch, steps), *given)
         if settled:

@@ -4,7 +4,7 @@ from rpukit.gemm.formats import arithmetic, from_bfloat16, to_bfloat16
 from rpukit.gemm.gradient import WeightGradient
 from rpukit.gemm.logprob import linear_logprob, linear_logprob_backward
 from rpukit.gemm.ops import det_gemm, det_gemm_backward
-from rpukit.gemm.sharded import ShardedLinear
+from rpukit.gemm.split.sharded import ShardedLinear
 
 __all__ = [
     "ShardedLinear",

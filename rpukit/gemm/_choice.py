@@ -31,7 +31,6 @@ from rpukit.gemm._tiles import (
 
 _NEAR, _NEAR_THIN = 4, 5  # tiles that are tried, and of all with those whose warps copy
 _FAR = 1.6  # what these may take by the model, beside the fastest
-_NOT_IN_L2 = 1e8  # bytes
 STEPS = 8  # numbers of rows between two powers of two for which times are stored
 _MOST_PARTS = 8  # of the rows of a result, by turned tiles that are fitted to them
 _MOST_ROUNDS = 8  # of tiles whose last ones may be streamed
@@ -100,21 +99,12 @@ def by_time_of_all(
     )
 
 
-def comes_from_memory(n: int, k: int) -> bool:
-    """Whether a trial reads b from memory, as a call does: it has no room in L2."""
-    return 2 * n * k > _NOT_IN_L2
-
-
 def candidates(
     m: int, n: int, k: int, a_along: bool, b_along: bool, device: Device
 ) -> list[Tile | WarpTile]:
-    """Tiles that may be the fastest, the choice of `pick` first.
-
-    For few rows `pick` knows the fastest, unless b is large: in a trial it would come from L2.
-    """
+    """Tiles that may be the fastest, the choice of `pick` first."""
     first = pick(m, n, k, a_along, b_along, device)
-    few = m <= 64 and not a_along and not comes_from_memory(n, k)
-    if not isinstance(first, Tile) or few:
+    if not isinstance(first, Tile):
         return [first]
     rounded = tune.bucket(m, STEPS)
     near = by_time(rounded, n, k, a_along, b_along, device)[:_NEAR]

@@ -19,10 +19,8 @@ from rpukit.gemm._choice import (
     STEPS,
     by_time_of_all,
     candidates,
-    comes_from_memory,
     copied,
     pick_alone,
-    pick_thin,
 )
 from rpukit.gemm._segments import by_segments, run_mirror
 from rpukit.gemm._tiles import (
@@ -183,18 +181,7 @@ def choose(
     def make_trial() -> tune.Trial:
         plans = {tile: prepare(p, q, out, part, cast("Tile", tile)) for tile in found}
         compile_together([plan.variant for plan in plans.values()], device)
-        ready: dict[Tile | WarpTile, Callable[[], None]] = {}
-
-        def run(tile: Tile | WarpTile) -> list[Array]:
-            if tile in ready:  # the host would take longer than some products
-                ready[tile]()
-            else:
-                with recording() as launches:
-                    plans[tile].run(out)
-                ready[tile] = Replay(launches, [], any_stream=True)
-            return [out[:, : q.lines]]
-
-        return run
+        return _repeated(lambda tile: plans[tile].run(out), out[:, : q.lines])
 
     key = (*shape[1:], out.dtype.name)
     chosen: Tile | WarpTile = tune.choose(
@@ -205,20 +192,35 @@ def choose(
         n_batch=p.lines,
         device=device,
         in_graph=True,
+        cold=True,
         steps=STEPS,
     )
     return chosen
 
 
+def _repeated(run: Callable[[Any], None], made: Array) -> tune.Trial:
+    """Trial that records what a tile launches: the host would take longer than some products."""
+    ready: dict[Tile | WarpTile, Callable[[], None]] = {}
+
+    def trial(tile: Tile | WarpTile) -> list[Array]:
+        if tile in ready:
+            ready[tile]()
+        else:
+            with recording() as launches:
+                run(tile)
+            ready[tile] = Replay(launches, [], any_stream=True)
+        return [made]
+
+    return trial
+
+
 def choose_thin(p: Factor, q: Factor, out: Array, device: _device.Device) -> WarpTile | None:
-    """Choose a tile that takes factors where they are, or none; large products by a trial.
+    """Choose a tile that takes factors where they are, or none, by measured times.
 
     Trials write their results to `out`, all the same bits.
     """
     begins = elements(p), elements(q)
     shape = (p.lines, q.lines, p.depth, bool(p.along), bool(q.along), begins)
-    if not comes_from_memory(q.lines, p.depth):
-        return pick_thin(*shape, device)
     found = by_time_of_all(*shape, device)
     if not any(isinstance(tile, WarpTile) for tile in found):
         return None
@@ -227,16 +229,23 @@ def choose_thin(p: Factor, q: Factor, out: Array, device: _device.Device) -> War
         thin = [tile for tile in found if isinstance(tile, WarpTile)]
         compile_together([_warp_variant(p, q, out, tile, p.depth) for tile in thin], device)
 
-        def run(tile: Tile | WarpTile) -> list[Array]:
+        def run(tile: Tile | WarpTile) -> None:
             a, b = tight(p, q, brief=True) if isinstance(tile, Tile) else (p, q)
             multiply(a, b, out, tile=tile)
-            return [out[:, : q.lines]]
 
-        return run
+        return _repeated(run, out[:, : q.lines])
 
     key = (*shape[1:5], *begins, out.dtype.name)
     chosen = tune.choose(
-        _WARPS, key, found, make_trial, n_batch=p.lines, device=device, steps=STEPS
+        _WARPS,
+        key,
+        found,
+        make_trial,
+        n_batch=p.lines,
+        device=device,
+        in_graph=True,
+        cold=True,
+        steps=STEPS,
     )
     return chosen if isinstance(chosen, WarpTile) else None
 

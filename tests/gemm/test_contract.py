@@ -165,7 +165,8 @@ def test_without_warpgroups(monkeypatch):
     expected = results()
     monkeypatch.setattr(_choice, "has_warpgroups", lambda _: False)
     monkeypatch.setattr(_choice, "pick", _choice.pick.__wrapped__)
-    monkeypatch.setattr(tensor, "pick", _choice.pick)
+    monkeypatch.setattr(_choice, "by_time_of_all", lambda *_: ())
+    monkeypatch.setattr(tensor, "pick_alone", _choice.pick_alone.__wrapped__)
     with on_cpu(1), recording() as launches:
         found = results()
     assert {launch.variant.entry for launch in launches} == {"align_rows", "det_gemm_mma"}

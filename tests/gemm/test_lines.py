@@ -49,7 +49,7 @@ def test_copies_do_not_change_bits(k, monkeypatch):
     a, b = words((m, k), "bfloat16", 3), words((k, n), "bfloat16", 4)
     expected = rk.det_gemm(a, b)
     monkeypatch.setattr(tensor, "copied", lambda *_: (True, True))
-    monkeypatch.setattr(tensor, "pick_thin", lambda *_: None)
+    monkeypatch.setattr(tensor, "choose_thin", lambda *_: None)
     with on_cpu(7), recording() as launches:
         assert_same_bits(rk.det_gemm(a, b), expected)
     entries = [launch.variant.entry for launch in launches]

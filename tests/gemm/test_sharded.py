@@ -6,8 +6,8 @@ import pytest
 import rpukit as rk
 from rpukit import _device
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
-from rpukit.gemm import sharded, tensor, to_bfloat16
-from rpukit.gemm.split import collected, gathered
+from rpukit.gemm import tensor, to_bfloat16
+from rpukit.gemm.split import collected, gathered, sharded
 from rpukit.gemm.split import pieces as gemm_pieces
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.on_cpu import two_gpus

@@ -199,34 +199,6 @@ def test_whole_tiles_then_segments(name, n_multi, monkeypatch):
         assert_same_bits(x, y)
 
 
-STREAMED = [
-    ("128x64", 3, 584),
-    ("192x128 cluster 1x2", 4, 584),
-    ("turned 64x48", 3, 248),
-    ("turned 64x32 deep", 5, 584),
-    ("64x64", 2, 1104),
-    ("64x192 cluster 4x1", 6, 1104),
-    ("128x256", 2, 584),
-    ("192x192", 2, 584),
-    ("turned 64x208 cluster 2x1", 4, 336),
-]
-
-
-@pytest.mark.parametrize(("name", "n_multi", "k"), STREAMED)
-@pytest.mark.parametrize("apart", [False, True])
-def test_chains_go_on_in_other_blocks(name, n_multi, k, apart, monkeypatch):
-    """Blocks, run in any order, compute equal shares of the last tiles, and pass chains on."""
-    monkeypatch.setattr(tensor, "SEGMENT", 256)
-    monkeypatch.setattr(_tiles, "multiprocessors", lambda device: n_multi)
-    tile = _tiles.named(name + " apart" * apart + " streamed")
-    expected = sums_of_segments(None, k, _device.CPU)
-    for order in (0, 1, 7):
-        with on_cpu(order):
-            got = sums_of_segments(tile, k, _device.CPU)
-        for x, y in zip(got, expected, strict=True):
-            assert_same_bits(x, y)
-
-
 @pytest.mark.parametrize("n", [200, 203])
 def test_single_warps_sum_segments(n, monkeypatch):
     """Launches of one segment each, also where lines do not end at multiples of 16 bytes."""
