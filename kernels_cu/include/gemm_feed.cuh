@@ -74,8 +74,15 @@ template <int LINES, int MN, int VEC, int WARPS = 1> struct Feed {
         if (VEC == 1 && !idle) write(v, stage, 0);
     }
     template <bool WHOLE> __device__ __forceinline__ void every(u32 stage, int left) const {
-        static_assert(VEC > 1, "OddFeed copies these");
-        if (!idle) ask<WHOLE>(stage, left);
+        if (idle) return;
+        if constexpr (VEC > 1) ask<WHOLE>(stage, left);
+        else
+#pragma unroll 1
+            for (int u = 0; u < count; u += BATCH) {
+                u32 v[BATCH];
+                read<WHOLE>(v, u, left);
+                write(v, stage, u);
+            }
     }
 };
 

@@ -2,7 +2,6 @@
 // the stages, each every COPIERS-th, and WI x WJ warps multiply. Operands are read a stage ahead.
 #pragma once
 #include "gemm_feed.cuh"
-#include "gemm_odd.cuh"
 #include "rk_tma.cuh"
 
 #define OWN (ST / COPIERS)                   // stages of a copying warp
@@ -13,16 +12,8 @@ __device__ __forceinline__ void copy_stages(u32 shared, u32 full, u32 empty, con
                                             int n_i, int n_j, int n_r) {
     int mine = threadIdx.x / 32 - WI * WJ, n_step = (n_r + BK - 1) / BK, slot = mine, behind = mine;
     u32 phase = 1;
-#if P_VEC == 1
-    OddFeed<BI, P_MN> of_p(p, ld_p, i0, n_i, mine * BK, n_r);
-#else
     Feed<BI, P_MN, P_VEC> of_p(p, ld_p, i0, n_i, mine * BK);
-#endif
-#if Q_VEC == 1
-    OddFeed<BJ, Q_MN> of_q(q, ld_q, j0, n_j, mine * BK, n_r);
-#else
     Feed<BJ, Q_MN, Q_VEC> of_q(q, ld_q, j0, n_j, mine * BK);
-#endif
     auto announce = [&]() {  // the stage of this warp that was requested first
         __syncwarp();
         if (threadIdx.x % 32 == 0) rk_arrive(full + 8 * behind);

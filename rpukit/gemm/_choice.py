@@ -29,8 +29,8 @@ from rpukit.gemm._tiles import (
     widths,
 )
 
-_NEAR, _NEAR_THIN = 4, 5  # tiles that are tried, and of all with those whose warps copy
-_FAR = 1.6  # what these may take by the model, beside the fastest
+_NEAR, _NEAR_THIN = 4, 4  # tiles that are tried, and of all with those whose warps copy
+_FAR = 1.4  # what these may take by the model, beside the fastest
 STEPS = 8  # numbers of rows between two powers of two for which times are stored
 _MOST_PARTS = 8  # of the rows of a result, by turned tiles that are fitted to them
 _MOST_ROUNDS = 8  # of tiles whose last ones may be streamed
@@ -204,7 +204,7 @@ _PACES = {
 _COLUMN, _LINE, _STAGE, _SHARPER = 0.00122, 0.00056, 0.0734, 6.4
 _CROSSED, _CROSSED_L2 = 1.24, 0.74
 _CROSSED_FEW = 0.50, 0.15  # the same for tiles of few columns: as a part of the whole stage
-_ALONG = 0.2  # as a part of a stage of few columns, copying whole boxes of those along memory
+_ALONG = 0.35  # as a part of a stage of few columns, copying whole boxes of those along memory
 _END, _END_COLUMN, _END_TURNED = 0.27, 0.0021, 0.0037
 _START, _CLUSTER = 2.18, 0.38  # microseconds of a launch, and more of one in clusters
 _TOGETHER = 1.04  # how much longer a stage of a cluster takes

@@ -140,22 +140,21 @@ def thin_gemm(m, n, k, form, tile, skip):
 SEGMENTS = (70, 136, 2 * 4096 + 72)  # rows, columns, terms
 
 
-def by_segments(m, n, k, tile):
-    """Sums of three segments, rounded and not, one after another or by blocks of their own."""
+def by_tile(m, n, k, tile, sum_along=1):
+    """Results of a tile, rounded and not; ``sum_along``: axis of both factors along the sum."""
 
     def run(device):
         from rpukit.gemm import _tiles, tensor
 
         s, where = rk.Stream.from_seed(47), _device.parse_device(device)
         a, b = (
-            put(rk.gemm.to_bfloat16(elementwise.random_fill(s.child(c), (lines, k))), device)
-            for c, lines in enumerate((m, n))
+            put(rk.gemm.to_bfloat16(elementwise.random_fill(s.child(c), shape)), device)
+            for c, shape in enumerate(((m, k), (n, k)) if sum_along else ((k, m), (k, n)))
         )
+        p, q = tensor.in_place(a, sum_along), tensor.in_place(b, sum_along)
         made = [_device.empty((m, n), kind, where) for kind in (np.float32, np.uint16)]
         for out in made:
-            tensor.multiply(
-                tensor.in_place(a, 1), tensor.in_place(b, 1), out, tile=_tiles.named(tile)
-            )
+            tensor.multiply(p, q, out, tile=_tiles.named(tile))
         return made
 
     return run
@@ -189,7 +188,16 @@ def tensor_gemms():
                 yield "det_gemm_tensor", Case(name, run, small=k < 300)
 
     for tile in ("128x256", "192x192", "128x64 apart", "turned 64x16 apart"):
-        yield "det_gemm_tensor", Case(f"segments-{tile}", by_segments(*SEGMENTS, tile))
+        yield "det_gemm_tensor", Case(f"segments-{tile}", by_tile(*SEGMENTS, tile))
+    for m, n, k, tile in (
+        (16, 9000, 136, "turned 64x16 deep streamed"),
+        (152, 280, 136, "128x144"),
+        (40, 200, 200, "turned 64x32 deep"),
+        (136, 104, 72, "64x80 cluster 2x1"),
+    ):
+        for axis in (1, 0):
+            run = by_tile(m, n, k, tile, axis)
+            yield "det_gemm_tensor", Case(f"fitted-{tile}-{axis}", run, small=n < 300)
     for m, n, k in ((3, 33, 67), (20, 131, 70), (60, 70, 133), (70, 41, 90)):
         for trans_a, trans_b in ((False, False), (True, False), (False, True)):
             name = f"loose-{m}x{n}x{k}-{int(trans_a)}{int(trans_b)}"

@@ -14,7 +14,7 @@ from rpukit._kernels.launch import recording
 from rpukit.gemm import _tiles, real, tensor
 from rpukit.gemm._real_tiles import DOUBLE_TILES, FLOAT_TILES
 from tests.golden.cases.case import Case, put
-from tests.golden.cases.gemm import by_segments, gemm, mma_gemm, thin_gemm
+from tests.golden.cases.gemm import by_tile, gemm, mma_gemm, thin_gemm
 
 
 def cut_rows(shapes):
@@ -222,7 +222,7 @@ def by_short_segments(tile, m, n, count, length):
 
     def run(device):
         with mock.patch.object(tensor, "SEGMENT", length), recording() as launches:
-            made = by_segments(m, n, count * length, tile)(device)
+            made = by_tile(m, n, count * length, tile)(device)
         turns = [one.args[-2] for one in launches if one.variant.entry.startswith("det_gemm")]
         if any(numbers is not None and numbers.any() for numbers in turns):
             raise AssertionError("numbers of turns are not 0 after a launch")
