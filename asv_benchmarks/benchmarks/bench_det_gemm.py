@@ -52,6 +52,26 @@ class LongSum:
         synchronise(device)
 
 
+class LastRound:
+    """16-bit products whose tiles fill hardly more than a round, or have a width of their own."""
+
+    params = (DEVICES, [(754, 4224, 17536), (6668, 3688, 272)])
+    param_names = ["device", "sizes"]
+
+    def setup(self, device, sizes):
+        require(device)
+        m, k, n = sizes if device == "gpu" else (64, sizes[1], 272)
+        self.a = put(matrix((m, k), "bfloat16", 0), device)
+        self.b = put(matrix((n, k), "bfloat16", 1), device)
+        row = rk.det_gemm(self.a[:1], self.b, trans_b=True)
+        if not bool((rk.det_gemm(self.a, self.b, trans_b=True)[:1] == row).all()):
+            raise AssertionError("a row depends on its batch")
+
+    def time_product(self, device, sizes):
+        rk.det_gemm(self.a, self.b, trans_b=True)
+        synchronise(device)
+
+
 class Gradient:
     params = (DEVICES, [64, 512])
     param_names = ["device", "rows"]
