@@ -235,8 +235,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                 }
                 if (WIDE) write_pair((float *)out, row, column, n_i, n_j, ld, d[x], d[x + 1]);
             }
-            if (!OUT_T && LOOSE) write_words(d, out, staged, i, j0, n_i, n_j, ld);
-            else if (!OUT_T && BN % 64 && WIDE) write_words(d, out, staged, i, j0, n_i, n_j, ld);
+            if (!OUT_T && (LOOSE || (BN % 64 && WIDE))) write_words(d, out, staged, i, j0, n_i, n_j, ld);
             else if (!OUT_T && BN % 64) write_lines(d, (u16 *)out, staged, i, j0, n_i, n_j, ld);
             else if (!OUT_T) write_boxes(d, o, staged, sent, i, j0);
             else if (!WIDE) write_turned(d, (u16 *)out, staging + (role - 1) * BN * 128, i, j0, n_i, n_j, ld);
