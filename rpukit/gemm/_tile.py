@@ -72,7 +72,10 @@ class Tile:
         return (self.rows + columns) * 2 * DEPTH * self.slabs
 
     def for_columns(self, along: bool) -> Tile:
-        """Return the tile with as many stages as there is room for, if its columns lie so."""
+        """Return the tile for a factor of the columns that has them along its lines, or not.
+
+        Such columns come in boxes of 64, so that there may be room for fewer stages.
+        """
         if not along or self.columns % 64 == 0:
             return self
         tile = replace(self, along=True)

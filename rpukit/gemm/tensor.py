@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -184,12 +184,24 @@ def choose(
         return _repeated(lambda tile: plans[tile].run(out), out[:, : q.lines])
 
     key = (*shape[1:], out.dtype.name)
+    return _fastest(_HOPPER, key, found, make_trial, p.lines, device)
+
+
+def _fastest(
+    kernel: Kernel,
+    key: tuple[Any, ...],
+    found: Sequence[Tile | WarpTile],
+    make_trial: Callable[[], tune.Trial],
+    n_row: int,
+    device: _device.Device,
+) -> Tile | WarpTile:
+    """Pick one of the tiles by times of trials that find nothing in L2."""
     chosen: Tile | WarpTile = tune.choose(
-        _HOPPER,
+        kernel,
         key,
         found,
         make_trial,
-        n_batch=p.lines,
+        n_batch=n_row,
         device=device,
         in_graph=True,
         cold=True,
@@ -236,17 +248,7 @@ def choose_thin(p: Factor, q: Factor, out: Array, device: _device.Device) -> War
         return _repeated(run, out[:, : q.lines])
 
     key = (*shape[1:5], *begins, out.dtype.name)
-    chosen = tune.choose(
-        _WARPS,
-        key,
-        found,
-        make_trial,
-        n_batch=p.lines,
-        device=device,
-        in_graph=True,
-        cold=True,
-        steps=STEPS,
-    )
+    chosen = _fastest(_WARPS, key, found, make_trial, p.lines, device)
     return chosen if isinstance(chosen, WarpTile) else None
 
 

@@ -340,8 +340,9 @@ def pretend_gpu(monkeypatch):
     """A device that lasts in the cache folder, and whose stream may be capturing."""
     state = {"capturing": False, "times": dict(SECONDS), "timed": 0}
 
-    def gpu_time(candidate, run):
+    def gpu_time(candidate, run, **how):
         state["timed"] += 1
+        state["how"] = how
         return state["times"][candidate.name]
 
     monkeypatch.setattr(clock, "device_name", lambda device: "Pretended GPU sm_90")
@@ -353,9 +354,9 @@ def pretend_gpu(monkeypatch):
     tune.forget()
 
 
-def choose(n_batch, candidates=ALL):
+def choose(n_batch, candidates=ALL, **how):
     return tune.choose(
-        KERNEL, (N,), candidates, lambda: lambda c: None, n_batch=n_batch, device=GPU
+        KERNEL, (N,), candidates, lambda: lambda c: None, n_batch=n_batch, device=GPU, **how
     ).name
 
 
@@ -367,6 +368,14 @@ def test_choices_outlive_the_process(pretend_gpu, tmp_path):
     assert pretend_gpu["timed"] == 2
     (file,) = tmp_path.glob("tune-*.json")
     assert json.loads(file.read_text())["device"] == "Pretended GPU sm_90"
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_trials_in_graphs_may_find_nothing_in_l2(pretend_gpu, cold):
+    choose(128, in_graph=True, cold=cold)
+    assert pretend_gpu["how"] == {"in_graph": True, "cold": cold}
+    choose(1, cold=cold)  # a trial that allocates cannot be captured
+    assert pretend_gpu["how"] == {}
 
 
 def test_nothing_is_timed_during_capture(pretend_gpu):
@@ -418,5 +427,7 @@ def test_real_clock():
     assert 0 < small < large
     one = clock.gpu_time(PLAIN, lambda: x[:16].fill(1), in_graph=True)
     assert 0 < one < 1.5 * small  # the host launches nothing
+    cold = clock.gpu_time(PLAIN, lambda: x.fill(1), in_graph=True, cold=True)
+    assert 0 < cold < large
     assert bool((x == 1).all())
     assert not clock.capturing()
