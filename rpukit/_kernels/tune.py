@@ -100,7 +100,7 @@ def choose(
     in_graph : bool
         Whether trials allocate nothing once they have run, so that short ones can be captured.
     cold : bool
-        Whether short ones that can be captured find nothing in L2.
+        Whether short ones that can be captured find nothing in L2; this takes 64 MB besides.
     steps : int
         Of the batches between two powers of two for which times are stored, see `bucket`.
 
