@@ -14,8 +14,8 @@
 // Persistent blocks of one copying and NC multiplying warpgroups: two warps of the first fill a ring of ST stages
 // (64 SLABS of the sum) by the copy engine, each of the others owns a 64 x BN part of the tile. CLUSTER blocks with neighbouring tiles,
 // CI of them along i, each copy a part of what several of them need, for all of them. Tiles in groups of `group` along i, so that
-// neighbours share what is in L2. What a tile begins with comes through the ring before its stages, what it is added to after them, while
-// the tile before is still on its way out; with OUT_T, straight from global memory.
+// neighbours share what is in L2. What a tile begins with comes through the ring before its stages, what it is added to after them, while the
+// tile before is still on its way out; with OUT_T, straight from global memory.
 //
 // PARTS: how sums of several segments are made. With STREAM equal shares of the last tiles, see gemm_stream.cuh.
 //   1  A block makes the segments of a tile one after another. Sums so far wait in registers, in shared memory and in `room`.
@@ -23,11 +23,11 @@
 //      it in `room`. A warpgroup that ends the last one of its results adds all.
 //   3  The CLUSTER blocks of a cluster make a segment of one tile each. The first one adds them from the others' shared memory.
 //
-// Macros: NC (1, 2, 3), BN (16 to 256; a multiple of 16, with FROM or ADD and without OUT_T of 64), ST, SLABS (1, 2, 4), P_MN, Q_MN, OUT_T, RESULT, FROM, ADD, HALF, BLOCKS (a multiprocessor), LOOSE (lines of o may begin anywhere),
-//         CLUSTER (1, 2, 4; no FROM, no ADD), CI (divides it), PARTS (0: one segment; 1, 2, 3: see above; no FROM, no ADD;
-//         3: NC 1, BN up to 64), SEGMENT (terms; a multiple of a stage), HELD, STAGED (with PARTS 1, 2: how many of a
-//         thread's BN / 2 sums are in registers and, of those that results are stored from, in shared memory).
-//         `turns`: with PARTS 2, 0 for each warpgroup of a tile that is made by segments, before and after.
+// Macros: NC (1, 2, 3), BN (16 to 256; a multiple of 16, with FROM or ADD and without OUT_T of 64), ST, SLABS (1, 2, 4), P_MN, Q_MN, OUT_T,
+//         RESULT, FROM, ADD, HALF, BLOCKS (a multiprocessor), LOOSE (lines of o may begin anywhere), CLUSTER (1, 2, 4; no FROM, no ADD), CI
+//         (divides it), PARTS (0: one segment; 1, 2, 3: see above; no FROM, no ADD; 3: NC 1, BN up to 64), STREAM (not with PARTS 3, FROM, ADD),
+//         SEGMENT (terms; a multiple of a stage), HELD, STAGED (with PARTS 1, 2: how many of a thread's BN / 2 sums are in registers and, of those that
+//         results are stored from, in shared memory). `turns`, 0 before and after: with STREAM 1 + NC a block, with PARTS 2 NC a split tile.
 // Alignment: addresses 16 bytes, lines of p, q, o 16 bytes; o with LOOSE: those of its type.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_tensor
 // op: rpukit.gemm.tensor.det_gemm_tensor

@@ -300,7 +300,8 @@ def choice(s: Shape, skip: int = 0) -> Any:
         found = _real_tiles.pick(problem_of(s), True, _device.multiprocessors(where), most)
         return Way(found.tile, found.split)
     shape = s.m, s.n, s.k, trans_a, not trans_b
-    return _choice.pick_thin(*shape, vectors_of(s, skip), where) or _choice.pick(*shape, where)
+    first = _choice.by_time_of_all(*shape, vectors_of(s, skip), where)[:1]
+    return first[0] if first else _choice.pick(*shape, where)
 
 
 def losing(path: Path, below: float) -> list[Shape]:

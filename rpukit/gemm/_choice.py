@@ -63,25 +63,14 @@ def pick_alone(
 
 
 @cache
-def pick_thin(
-    m: int, n: int, k: int, a_along: bool, b_along: bool, begins: tuple[int, int], device: Device
-) -> WarpTile | None:
-    """Choose a tile with warps that copy, if it is estimated to be faster than `pick`.
-
-    ``begins``: elements at whose multiples the rows of a and b begin in memory.
-    """
-    first = by_time_of_all(m, n, k, a_along, b_along, begins, device)[:1]
-    return first[0] if first and isinstance(first[0], WarpTile) else None
-
-
-@cache
 def by_time_of_all(
     m: int, n: int, k: int, a_along: bool, b_along: bool, begins: tuple[int, int], device: Device
 ) -> tuple[Tile | WarpTile, ...]:
     """Tiles with warps that copy and the fastest of the others, the fastest first.
 
     Those that are estimated to be far slower than the fastest are left out; the fastest of the
-    others comes first if it may well be that.
+    others comes first if it may well be that. ``begins``: elements at whose multiples the rows of
+    a and b begin in memory.
     """
     if not has_warpgroups(device):
         return ()
@@ -171,7 +160,7 @@ def _crossing(length: int) -> bool:
 
 
 def _ways(tile: Any, m: int, n: int, k: int, n_multi: int) -> list[Any]:
-    """Return the tile, and those of its kinds that compute segments apart where it makes sense."""
+    """Return the tile, and its other ways to share segments or the last tiles that make sense."""
     rows, columns = (n, m) if tile.turned else (m, n)
     count, n_segment = tile.count(rows, columns), -(-k // SEGMENT)
     ways = [tile, joined(tile)] if joins(tile, n_segment) else [tile]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 DEPTH = 64  # terms of a slab of a stage
 SEGMENT = 4096  # terms after which a chain is restarted
 SHARED = 226 * 1024  # bytes that a block may have
-OTHER = 1536  # bytes of shared memory besides stages and results
+_OTHER = 1536  # bytes of shared memory besides stages and results
 APART, JOINED, STREAMED = " apart", " joined", " streamed"  # endings of names
 _WORK = 40  # registers of a thread besides accumulators and sums
 _PASSING = 12, 20  # and besides these to pass chains on, by several warpgroups and by one
@@ -78,9 +78,12 @@ class Tile:
         """
         if not along or self.columns % 64 == 0:
             return self
-        tile = replace(self, along=True)
-        room = SHARED // self.blocks - OTHER - tile._staging(wide=False)
-        return replace(tile, stages=min(self.stages, room // tile._stage))
+        return replace(self, along=True).filled(self.stages)
+
+    def filled(self, most: int) -> Tile:
+        """Return the tile with as many stages as there is room for, at most ``most``."""
+        room = SHARED // self.blocks - _OTHER - self._staging(wide=False)
+        return replace(self, stages=min(most, room // self._stage))
 
     @property
     def held(self) -> tuple[int, int]:

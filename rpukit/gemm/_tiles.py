@@ -14,7 +14,6 @@ from rpukit.gemm._tile import (
     APART,
     DEPTH,
     JOINED,
-    OTHER,
     SEGMENT,
     SHARED,
     STREAMED,
@@ -40,20 +39,15 @@ def turned(groups: int, columns: int, blocks: int = 1) -> Tile:
     """
     few = groups == 1 and columns <= _FEW
     slabs = 2 if groups == 1 and columns <= _SLABS else 1
-    line = 2 * DEPTH * slabs
-    room = SHARED - OTHER - groups * columns * 128
-    stages = min(20 // slabs, room // ((64 * groups + columns) * line))
     name = f"turned {64 * groups}x{columns}" + " deep" * few
-    tile = Tile(name, groups, columns, stages, turned=True, slabs=slabs)
+    tile = Tile(name, groups, columns, 0, turned=True, slabs=slabs).filled(20 // slabs)
     return clustered(tile, (blocks, 1)) if blocks > 1 else tile
 
 
 @cache
 def usual(groups: int, columns: int, blocks: int = 1) -> Tile:
     """Return the tile of 64 `groups` rows and any multiple of 16 columns; see `turned`."""
-    room = SHARED - OTHER - groups * 8192 * (1 if groups == 3 else 2)
-    stages = min(8, room // ((64 * groups + columns) * 2 * DEPTH))
-    tile = Tile(f"{64 * groups}x{columns}", groups, columns, stages)
+    tile = Tile(f"{64 * groups}x{columns}", groups, columns, 0).filled(8)
     return clustered(tile, (blocks, 1)) if blocks > 1 else tile
 
 

@@ -61,12 +61,12 @@ def test_few_results_take_one_launch():
 def test_thin_tiles_are_for_few_results(begins, monkeypatch):
     """A tile meant for such rows where results are few; none where they are many."""
     monkeypatch.setattr(_choice, "multiprocessors", lambda _: 132)
-    pick = _choice.pick_thin.__wrapped__
+    by_time = _choice.by_time_of_all.__wrapped__
     for k in (200, 7886):
-        few = pick(8, 66, k, False, False, begins, _device.CPU)
-        assert few is not None
+        few = by_time(8, 66, k, False, False, begins, _device.CPU)[0]
         assert _tiles.named(few.base) in _choice.copying(min(begins), k)
-    assert pick(4096, 4096, 4096, False, False, begins, _device.CPU) is None
+    many = by_time(4096, 4096, 4096, False, False, begins, _device.CPU)[0]
+    assert isinstance(many, _tiles.Tile)
 
 
 def test_short_tiles_take_short_sums():

@@ -4,6 +4,7 @@ import logging
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -304,3 +305,19 @@ def test_two_days_compile_every_binary():
     for day in days:
         assert {one[:2] for one in day} == {one[:2] for one in every}
         assert len(day) < 0.7 * len(every)
+
+
+def test_slow_binaries_are_faults(monkeypatch):
+    """Spilled registers, and wgmma that the assembler makes wait for each other."""
+    name = "det_gemm_tensor"
+    serial = "(C7515) wgmma.mma_async instructions are serialized due to"
+    for spilled, log, wanted in (
+        (0, "", ""),
+        (8, "", "spills 8 bytes"),
+        (0, serial, "serialised"),
+    ):
+        built = SimpleNamespace(usage={name: SimpleNamespace(spill_bytes=spilled)}, log=log)
+        monkeypatch.setattr(check_kernels.nvrtc, "build", lambda *_, built=built: built)
+        found = check_kernels.fault((name, {"BN": 128}, "sm_90a"))
+        assert wanted in found
+        assert bool(found) is bool(wanted)

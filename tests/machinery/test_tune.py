@@ -5,6 +5,7 @@ import logging
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -414,6 +415,22 @@ def test_two_processes_keep_both_records(tmp_path):
     first.save(Record("k", "v", "(1,)", 1, {"plain": 1.0}))
     second.save(Record("k", "v", "(2,)", 1, {"plain": 1.0}))
     assert len(Store("x", "tune-x.json").records()) == 2
+
+
+def test_trials_without_memory_to_fill_l2(monkeypatch):
+    """They are timed as they are: a product has room where 64 MB more have none."""
+
+    class OutOfMemoryError(Exception):
+        pass
+
+    def empty(*_):
+        raise OutOfMemoryError
+
+    memory = SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
+    fake = SimpleNamespace(empty=empty, cuda=SimpleNamespace(memory=memory))
+    monkeypatch.setattr(_device, "cupy", lambda: fake)
+    monkeypatch.setattr(clock, "_elapsed", lambda run, calls: 1e-4)
+    assert clock.gpu_time(PLAIN, lambda: None, in_graph=True, cold=True) == 1e-4
 
 
 @pytest.mark.gpu
