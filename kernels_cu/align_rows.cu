@@ -5,17 +5,17 @@
 //   x rows of n_column words, every ld words; out (n_row, width), a width of at least n_column, a multiple of 8    u16
 //   y, out_2: a second matrix of its own sizes, or none with n_row_2 = 0
 //
-// A thread makes EACH chunks of 16 bytes. It reads a chunk at once where that is aligned, else words of 4 bytes at their own
+// A thread makes chunks of 16 bytes, one after another. It reads a chunk at once where that is aligned, else words of 4 bytes at their own
 // alignment, which it shifts; a word that reaches beyond the row is read by halves, so that nothing outside the matrix is touched.
 // mirror: rpukit/gemm/_mirror/lines.py::align_rows
 // op: rpukit.gemm.lines.align_rows
 // bits: exact
 // arch: sm_80 sm_90a sm_100a sm_120
 // source: docs/gemm.md.
+#include "rk_early.cuh"
 #include "rk_types.cuh"
 typedef unsigned short u16;
 #define THREADS 256
-#define EACH 4
 
 // Two words of a row, at j and j + 1, of which j may be -1 and j + 1 may be n_column.
 __device__ __forceinline__ u32 pair(const u16 *row, int j, int n_column) {
@@ -41,10 +41,9 @@ align_rows(int n_row, int n_column, int ld, int width, int n_row_2, int n_column
            const u16 *y, u16 *out_2) {
     u32 units = (u32)width / 8, units_2 = (u32)width_2 / 8;
     u32 first = n_row * units, all = first + n_row_2 * units_2;
-#pragma unroll
-    for (int e = 0; e < EACH; ++e) {
-        u32 at = (blockIdx.x * EACH + e) * THREADS + threadIdx.x;
-        if (at >= all) return;
+    rk_wait_for_earlier();
+    rk_let_later_begin();
+    for (u32 at = blockIdx.x * THREADS + threadIdx.x; at < all; at += gridDim.x * THREADS) {
         bool second = at >= first;
         u32 place = second ? at - first : at, each = second ? units_2 : units, row = place / each, unit = place % each;
         uint4 v = chunk((second ? y + (u64)row * ld_2 : x + (u64)row * ld), unit * 8, second ? n_column_2 : n_column);

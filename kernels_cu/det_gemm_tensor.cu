@@ -6,28 +6,26 @@
 //   o (n_i, ld), or with OUT_T (n_j, ld)      RESULT: unsigned short (bits of the factors' type) or float
 //   partial, total: float32, laid out as o    with FROM, ADD
 //
-// Sum: r in [first, first + n_r), in steps of 16 ascending, one accumulator; a step is one operation of the
-// tensor core, in which order does not count (docs/semantics/gemm.md). So a result depends on its line of p
-// and its line of q alone, whatever tile, role or launch. With PARTS the chain restarts at every multiple of
-// SEGMENT, and the results of segments are added left to right; else the sum lies in one segment.
+// Sum: r in [first, first + n_r), in steps of 16 ascending, one accumulator; a step is one operation of the tensor core, in which order
+// does not count (docs/semantics/gemm.md). So a result depends on its line of p and its line of q alone, whatever tile, role or launch.
+// With PARTS the chain restarts at every multiple of SEGMENT, and results of segments are added left to right; else the sum lies in one.
 //
-// Persistent blocks of one copying and NC multiplying warpgroups: two warps of the first fill a ring of ST stages
-// (64 SLABS of the sum) by the copy engine, each of the others owns a 64 x BN part of the tile. CLUSTER blocks with neighbouring tiles,
-// CI of them along i, each copy a part of what several of them need, for all of them. Tiles in groups of `group` along i, so that
-// neighbours share what is in L2. What a tile begins with comes through the ring before its stages, what it is added to after them, while the
-// tile before is still on its way out; with OUT_T, straight from global memory.
+// Persistent blocks of one copying and NC multiplying warpgroups: two warps of the first fill a ring of ST stages (64 SLABS of the sum) by
+// the copy engine, each of the others owns a 64 x BN part of the tile; with BM below 64, the first BM lines of that. CLUSTER blocks with
+// neighbouring tiles, CI of them along i, each copy a part of what several need, for all. Tiles in groups of `group` along i, which share
+// what is in L2. What a tile begins with comes through the ring before its stages, what it is added to after; with OUT_T, from global memory.
 //
 // PARTS: how sums of several segments are made. With STREAM equal shares of the last tiles, see gemm_stream.cuh.
 //   1  A block makes the segments of a tile one after another. Sums so far wait in registers, in shared memory and in `room`.
-//   2  As 1, but the last tiles, if they are fewer than the blocks, are made by segments: a block makes one of a tile at a time and leaves
-//      it in `room`. A warpgroup that ends the last one of its results adds all.
+//   2  As 1, but of the last tiles, if fewer than the blocks, a block leaves one segment in `room`; who ends the last of a tile adds all.
 //   3  The CLUSTER blocks of a cluster make a segment of one tile each. The first one adds them from the others' shared memory.
 //
-// Macros: NC (1, 2, 3), BN (16 to 256; a multiple of 16, with FROM or ADD and without OUT_T of 64), ST, SLABS (1, 2, 4), P_MN, Q_MN, OUT_T,
-//         RESULT, FROM, ADD, HALF, BLOCKS (a multiprocessor), LOOSE (lines of o may begin anywhere), CLUSTER (1, 2, 4; no FROM, no ADD), CI
-//         (divides it), PARTS (0: one segment; 1, 2, 3: see above; no FROM, no ADD; 3: NC 1, BN up to 64), STREAM (not with PARTS 3, FROM, ADD),
-//         SEGMENT (terms; a multiple of a stage), HELD, STAGED (with PARTS 1, 2: how many of a thread's BN / 2 sums are in registers and, of those that
-//         results are stored from, in shared memory). `turns`, 0 before and after: with STREAM 1 + NC a block, with PARTS 2 NC a split tile.
+// Macros: NC (1, 2, 3), BM (64 NC; with NC 1 and OUT_T also 8, 16, 32), BN (16 to 256; a multiple of 16, with FROM or ADD and without OUT_T
+//         of 64), ST, SLABS (1, 2, 4), P_MN, Q_MN, OUT_T, RESULT, FROM, ADD, HALF, BLOCKS (a multiprocessor), LOOSE (lines of o may begin
+//         anywhere), CLUSTER (1, 2, 4; no FROM, no ADD), CI (divides it), PARTS (0: one segment; 1, 2, 3: see above; no FROM, no ADD; 3: NC 1,
+//         BN up to 64), STREAM (not with PARTS 3, FROM, ADD), SEGMENT (terms; a multiple of a stage), HELD, STAGED (with PARTS 1, 2: how many of a
+//         thread's BN / 2 sums are in registers and, of those that results are stored from, in shared memory). `turns`, 0 before and after:
+//         with STREAM 1 + NC a block, with PARTS 2 NC a split tile.
 // Alignment: addresses 16 bytes, lines of p, q, o 16 bytes; o with LOOSE: those of its type.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_tensor
 // op: rpukit.gemm.tensor.det_gemm_tensor
@@ -52,6 +50,8 @@
 // check: NC=1 BN=16 ST=5 OUT_T=1 SLABS=4 PARTS=3 CLUSTER=3
 // check: NC=1 BN=64 ST=6 SLABS=2 Q_MN=1 PARTS=3 CLUSTER=8
 // check: NC=2 BN=144 ST=5 OUT_T=1 CLUSTER=4 CI=4
+// check: NC=1 BM=16 BN=16 ST=6 OUT_T=1 SLABS=4 P_MN=1 PARTS=3 CLUSTER=2
+// check: NC=1 BM=32 BN=32 ST=6 OUT_T=1 SLABS=4 P_MN=1 Q_MN=1 PARTS=2 HELD=16
 // check: BN=144 ST=5 RESULT=float
 // check: NC=1 BN=80 ST=6 Q_MN=1 PARTS=1 HELD=40 CLUSTER=2 CI=2
 // check: NC=1 BN=16 ST=3 OUT_T=1 SLABS=4 Q_MN=1 PARTS=3 CLUSTER=2
@@ -129,8 +129,8 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
     } else {
         if (NC > 1) rk_more_registers<NC == 2 ? 232 : 152>();
         u32 phase = 0, sent = 0, away = SHARE > 1 ? rk_cluster_address(empty, tiles.partner(lane % SHARE)) : empty;
-        u64 of_p = rk_descriptor(P_MN ? RK_DESC_MN : RK_DESC_K, at_p + (role - 1) * 8192);
-        u64 of_q = rk_descriptor(Q_MN ? RK_DESC_MN : RK_DESC_K, at_q);
+        u64 of_p = rk_descriptor(P_MN ? RK_DESC_MN(P_BOX) : RK_DESC_K, at_p + (role - 1) * 8192);
+        u64 of_q = rk_descriptor(Q_MN ? RK_DESC_MN(Q_BOX) : RK_DESC_K, at_q);
         float d[BN / 2];
         auto release = [&](int stage) {
             if (lane < CI + CJ - 1) rk_arrive_at(away + 8 * stage);
@@ -159,7 +159,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
         segments += (u64)gridDim.x * (NC * 128 * (BN / 2 + Passed::sums)), counts += 1 + gridDim.x * NC;
 #endif
         while (tiles.next(i0, j0)) {
-            int i = i0 + (role - 1) * 64;
+            int i = i0 + (role - 1) * 64, end_i = min(n_i, i0 + BM);
 #pragma unroll
             for (int x = 0; x < BN / 2; x += 2)
                 if ((FROM && OUT_T) || n_r == 0) {
@@ -188,8 +188,8 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                     rk_wgmma_begin();
 #pragma unroll
                     for (int e = 0; e < BK / 16; ++e)
-                        rk_wgmma<P_MN, Q_MN>(d, rk_further(dp, e / 4 * (BM * 8) + e % 4 * (P_MN ? 128 : 2)),
-                                             rk_further(dq, e / 4 * (Q_ROWS * 8) + e % 4 * (Q_MN ? 128 : 2)), FROM ? 1 : (k - begin) | e | goes_on);
+                        rk_wgmma<P_MN, Q_MN>(d, rk_further(dp, e / 4 * (BM * 8) + e % 4 * (P_MN ? 2 * P_BOX : 2)),
+                                             rk_further(dq, e / 4 * (Q_ROWS * 8) + e % 4 * (Q_MN ? 2 * Q_BOX : 2)), FROM ? 1 : (k - begin) | e | goes_on);
                     rk_wgmma_end();
                     int done = s - LAG;
                     if (++s == ST) s = 0, phase ^= 1;
@@ -233,12 +233,12 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
                     float2 v = read_pair(total, row, column, n_i, n_j, ld);
                     d[x] = v.x + d[x], d[x + 1] = v.y + d[x + 1];
                 }
-                if (WIDE) write_pair((float *)out, row, column, n_i, n_j, ld, d[x], d[x + 1]);
+                if (WIDE) write_pair((float *)out, row, column, end_i, n_j, ld, d[x], d[x + 1]);
             }
             if (!OUT_T && (LOOSE || (BN % 64 && WIDE))) write_words(d, out, staged, i, j0, n_i, n_j, ld);
             else if (!OUT_T && BN % 64) write_lines(d, (u16 *)out, staged, i, j0, n_i, n_j, ld);
             else if (!OUT_T) write_boxes(d, o, staged, sent, i, j0);
-            else if (!WIDE) write_turned(d, (u16 *)out, staging + (role - 1) * BN * 128, i, j0, n_i, n_j, ld);
+            else if (!WIDE) write_turned(d, (u16 *)out, staging + (role - 1) * BN * 128, i, j0, end_i, n_j, ld);
         }
         if (!OUT_T && !LOOSE && BN % 64 == 0 && threadIdx.x % 128 == 0) rk_stores_done();
     }

@@ -61,10 +61,14 @@
 #define CJ (SHARE / CI)
 #define BK (64 * SLABS)
 #define SENDERS 2  // warps that fetch
+#ifndef BM
 #define BM (64 * NC)
+#endif
 #define N_THREAD (128 * (NC + 1))
 #define P_BYTES (BM * 2 * BK)
-#define Q_ROWS (Q_MN ? (BN + 63) / 64 * 64 : BN)  // lines of q in a stage: of those along memory whole boxes
+#define P_BOX (BM < 64 ? BM : 64)   // lines of a box of those along memory
+#define Q_BOX (BN <= 32 ? BN : 64)
+#define Q_ROWS (Q_MN ? (BN + Q_BOX - 1) / Q_BOX * Q_BOX : BN)  // lines of q in a stage: of those along memory whole boxes
 #define Q_BYTES (Q_ROWS * 2 * BK)
 #define WIDE (sizeof(RESULT) == 4)
 #define BUFFERS (NC == 3 ? 1 : 2)  // boxes of a warpgroup that are being stored at a time
@@ -82,4 +86,5 @@ static_assert(!PARTS || (!FROM && !ADD && SEGMENT % BK == 0), "sums of segments 
 static_assert(PARTS != 3 || (NC == 1 && CLUSTER > 1 && CI == 1 && BN <= 64), "a cluster makes one tile");
 static_assert(CLUSTER == 1 || (!FROM && !ADD && CLUSTER % CI == 0), "a cluster fetches no sums");
 static_assert(BN % 16 == 0 && (OUT_T || BN % 64 == 0 || (!FROM && !ADD)), "boxes of sums");
+static_assert(BM == 64 * NC || (NC == 1 && OUT_T && SHARE == 1 && ST * Q_BYTES >= 8192), "lines that are read and not there lie in q");
 static_assert(LEFT >= 0 && STAGED <= (OUT_T ? 0 : BUFFERS * 16), "places for sums");

@@ -72,7 +72,7 @@ __device__ __forceinline__ void fetch(u32 to_p, u32 to_q, const RkTensorMap &p, 
         else rk_load_box_to<CJ>(to_p, p, r, i + p_line, full, same_i);
         if (Q_MN)
 #pragma unroll
-            for (int b = 0; b < Q_ROWS / 64; ++b) rk_load_box_to<CI>(to_q + b * 8192, q, j + 64 * b, r + q_line, full, same_j);
+            for (int b = 0; b < Q_ROWS / Q_BOX; ++b) rk_load_box_to<CI>(to_q + b * 8192, q, j + 64 * b, r + q_line, full, same_j);
         else rk_load_box_to<CI>(to_q, q, r, j + q_line, full, same_j);
     }
 }

@@ -5,15 +5,15 @@
 #include "rk_mma.cuh"
 
 // Descriptor that the driver makes of address, lengths, box and swizzle. On the CPU: address; columns, rows; bytes
-// between rows; columns and rows of the box; all elements have two bytes, all boxes 64 columns.
+// between rows; columns and rows of the box; all elements have two bytes, all boxes 64, 32, 16 or 8 columns.
 #ifdef RK_ON_CPU
 struct RkTensorMap { u64 v[16]; };
 #else
 struct __align__(64) RkTensorMap { u64 v[16]; };
 #endif
 
-// Swizzle: within 8 rows of 128 bytes, 16-byte units change places.
-__device__ __forceinline__ u32 rk_swizzle(u32 address) { return address ^ (address >> 7 & 7) << 4; }
+// Swizzle: within 1024 bytes, 16-byte units of rows of `bytes`, 128, 64, 32 or 16, change places; of 16 none does.
+__device__ __forceinline__ u32 rk_swizzle(u32 address, u32 bytes = 128) { return address ^ (address >> 7 & (bytes / 16 - 1)) << 4; }
 
 #ifdef RK_ON_CPU
 #define __grid_constant__
@@ -51,7 +51,7 @@ static inline void rk_box(const RkTensorMap &m, u32 shared, int x, int y, RkMove
     for (int r = 0; r < height; ++r)
         for (int c = 0; c < width; ++c) {
             bool inside = x + c >= 0 && x + c < columns && y + r >= 0 && y + r < rows;
-            u16 *at = (u16 *)rk_shared(rk_swizzle(shared + 2 * (r * width + c)));
+            u16 *at = (u16 *)rk_shared(rk_swizzle(shared + 2 * (r * width + c), 2 * width));
             u16 *global = (u16 *)(m.v[0] + (y + r) * m.v[3]) + x + c;
             if (move == RK_SPOIL) *at = 0xffff;
             else if (move == RK_LOAD) *at = inside ? *global : 0;

@@ -8,9 +8,13 @@
 
 // Descriptor without its address: swizzle, bytes / 16 between groups of 8 rows (or depths), between slabs.
 //  lines along the sum ("K"), 128 bytes a line: groups of 8 lines 1024 bytes apart; 16 elements = 32 bytes
-//  lines across it ("MN"): slabs of 64 lines x 64 depths, 128 bytes a depth; 16 depths = 2048 bytes
+//  lines across it ("MN"): slabs of 64 lines x 64 depths, 128 bytes a depth; 16 depths = 2048 bytes. Or 32, 16 or 8 lines, 2 bytes of
+//  each a depth: the tensor core then sees the same lines again where it asks for more
 #define RK_DESC_K ((u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16)
-#define RK_DESC_MN ((u64)1 << 62 | (u64)64 << 32 | (u64)512 << 16)
+#define RK_DESC_MN(LINES)                                                   \
+    ((LINES) == 64  ? (u64)1 << 62 | (u64)64 << 32 | (u64)512 << 16          \
+     : (LINES) == 8 ? (u64)8 << 16 /* not swizzled: the strides swap places */ \
+                    : (u64)((LINES) == 32 ? 2 : 3) << 62 | (u64)(LINES) << 32)
 __device__ __forceinline__ u64 rk_descriptor(u64 kind, u32 address) { return kind | (address & 0x3ffff) >> 4; }
 // Of what lies 16 `n` bytes further on; without a carry, so that it is one instruction.
 __device__ __forceinline__ u64 rk_further(u64 d, u32 n) { return (d & ~0xffffffffull) | ((u32)d + n); }
@@ -20,8 +24,10 @@ __device__ __forceinline__ u64 rk_further(u64 d, u32 n) { return (d & ~0xfffffff
 template <int MN> static inline u32 rk_element(u64 d, int line, int depth) {
     u32 block = u32(oncpu::current->shared - oncpu::current->memory);  // the descriptor holds 18 bits of the address
     u32 start = block + ((u32(d & 0x3fff) << 4) - block & 0x3ffff), slab = u32(d >> 16 & 0x3fff) << 4, group = u32(d >> 32 & 0x3fff) << 4;
-    return rk_swizzle(MN ? start + line / 64 * slab + depth / 8 * group + depth % 8 * 128 + line % 64 * 2
-                         : start + line / 8 * group + line % 8 * 128 + depth * 2);
+    u32 bytes = d >> 62 ? 256 >> (d >> 62) : 16, lines = bytes / 2;
+    if (bytes == 16) std::swap(slab, group);
+    return rk_swizzle(MN ? start + line / lines * slab + depth / 8 * group + depth % 8 * bytes + line % lines * 2
+                         : start + line / 8 * group + line % 8 * 128 + depth * 2, bytes);
 }
 template <int TA, int TB, int R> static inline void rk_product(float (&d)[R], u64 da, u64 db, int keep) {
     int t = threadIdx.x % 128, lane = t % 32;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ from rpukit.gemm._tiles import (
     widths,
 )
 
-_NEAR, _NEAR_THIN = 4, 4  # tiles that are tried, and of all with those whose warps copy
+_NEAR, _ALIKE = 5, 2  # tiles that are tried; of these at most with the same rows and columns
 _FAR = 1.4  # what these may take by the model, beside the fastest
 STEPS = 8  # numbers of rows between two powers of two for which times are stored
 _MOST_PARTS = 8  # of the rows of a result, by turned tiles that are fitted to them
@@ -66,26 +67,38 @@ def pick_alone(
 def by_time_of_all(
     m: int, n: int, k: int, a_along: bool, b_along: bool, begins: tuple[int, int], device: Device
 ) -> tuple[Tile | WarpTile, ...]:
-    """Tiles with warps that copy and the fastest of the others, the fastest first.
+    """Tiles that may be the fastest, with those whose warps copy, the fastest first.
 
-    Those that are estimated to be far slower than the fastest are left out; the fastest of the
-    others comes first if it may well be that. ``begins``: elements at whose multiples the rows of
-    a and b begin in memory.
+    Those that are estimated to be far slower than the fastest are left out. ``begins``: elements
+    at whose multiples the rows of a and b begin in memory.
     """
     if not has_warpgroups(device):
         return ()
-    other, n_multi = by_time(m, n, k, a_along, b_along, device)[0], multiprocessors(device)
+    others, n_multi = by_time(m, n, k, a_along, b_along, device), multiprocessors(device)
     times: dict[Tile | WarpTile, float] = {
         tile: warp_microseconds(tile, m, n, k, begins, (a_along, b_along), n_multi)
         for one in copying(min(begins), k)
         for tile in _ways(one, m, n, k, n_multi)
     }
-    crossing = _crossing(m if a_along else k), _crossing(n if b_along else k)
-    times[other] = microseconds(other, m, n, k, begins, crossing, n_multi) / _SURE
-    least = min(times.values())
-    return tuple(
-        sorted((x for x in times if times[x] <= _FAR * least), key=times.__getitem__)[:_NEAR_THIN]
-    )
+    for other in others[: 2 * _NEAR]:
+        estimate = microseconds(other, m, n, k, begins, (a_along, b_along), n_multi)
+        times[other] = estimate / _SURE
+    found = sorted(times, key=times.__getitem__)
+    return tuple(varied([x for x in found if times[x] <= _FAR * times[found[0]]])[:_NEAR])
+
+
+def varied(tiles: Sequence[Tile | WarpTile]) -> list[Tile | WarpTile]:
+    """Leave out tiles that have the rows and columns of several before them."""
+    found: list[Tile | WarpTile] = []
+    for tile in tiles:
+        alike = [x for x in found if _sizes(x) == _sizes(tile)]
+        if len(alike) < _ALIKE:
+            found.append(tile)
+    return found
+
+
+def _sizes(tile: Tile | WarpTile) -> tuple[Any, ...]:
+    return type(tile), tile.turned, tile.rows, tile.columns
 
 
 def candidates(
@@ -96,8 +109,8 @@ def candidates(
     if not isinstance(first, Tile):
         return [first]
     rounded = tune.bucket(m, STEPS)
-    near = by_time(rounded, n, k, a_along, b_along, device)[:_NEAR]
-    return list(dict.fromkeys([first, *near]))
+    near = varied(by_time(rounded, n, k, a_along, b_along, device))[:_NEAR]
+    return list(dict.fromkeys([first, *near]))[:_NEAR]
 
 
 @cache
@@ -113,10 +126,9 @@ def by_time(
         if _across(tile) <= max(least, 2 * m)
         for way in _ways(tile, m, n, k, n_multi)
     ]
-    crossing = _crossing(m if a_along else k), _crossing(n if b_along else k)
 
     def time(tile: Tile) -> float:
-        return microseconds(tile, m, n, k, (8, 8), crossing, n_multi)
+        return microseconds(tile, m, n, k, (8, 8), (a_along, b_along), n_multi)
 
     return tuple(sorted(dict.fromkeys(fitting), key=time))
 
@@ -154,11 +166,6 @@ def fitted_columns(n: int) -> tuple[Tile, ...]:
     )
 
 
-def _crossing(length: int) -> bool:
-    """Whether rows of so many 16-bit numbers begin within pairs of sectors of L2."""
-    return length % 32 != 0
-
-
 def _ways(tile: Any, m: int, n: int, k: int, n_multi: int) -> list[Any]:
     """Return the tile, and its other ways to share segments or the last tiles that make sense."""
     rows, columns = (n, m) if tile.turned else (m, n)
@@ -166,7 +173,8 @@ def _ways(tile: Any, m: int, n: int, k: int, n_multi: int) -> list[Any]:
     ways = [tile, joined(tile)] if joins(tile, n_segment) else [tile]
     most = usable(tile, n_multi) if isinstance(tile, Tile) else 0
     rest = count % most if most else count
-    kept = 4 * rest * n_segment * tile.rows * tile.columns
+    results = tile.accumulators if isinstance(tile, Tile) else tile.rows * tile.columns
+    kept = 4 * rest * n_segment * results
     if n_segment > 1 and 0 < kept <= _MOST_KEPT:
         ways.append(apart(tile))
     if not most or rest == 0 or count > _MOST_ROUNDS * most:
@@ -201,7 +209,8 @@ _FEWER = 0.96  # power of their number by which fewer blocks take less time
 _LOOSE, _LOOSE_TURNED = 1.72, 1.46  # microseconds of 64 columns of results that begin anywhere
 _L2, _MEMORY = 16.5e6, 4.10e6  # bytes a microsecond that tiles fetch; of each matrix once
 _SOFT = 2.3  # power by which the slowest of several limits counts most
-_MET, _MET_EACH = 2.0, 0.05  # microseconds of the same by a cluster; of each segment
+_MET, _MET_NARROW = 2.0, 0.8  # microseconds of the same by a cluster, and of few lines
+_MET_EACH = 0.05  # of each segment
 _CUT = 1 / 32  # of a tile, by which shares of streamed tiles differ
 _PASSING = 1.06, 1.12  # how much longer a stage then takes, of whole tiles and of segments
 _PASS, _PASSED = 2.0, 0.01  # microseconds of passing a chain on; of a column of a tile
@@ -215,11 +224,13 @@ def microseconds(
     n: int,
     k: int,
     begins: tuple[int, int],
-    crossing: tuple[bool, bool],
+    along: tuple[bool, bool],
     n_multi: int,
 ) -> float:
     """Estimate the time of a product by warpgroups, with the copies that it needs.
 
+    ``begins``, ``along``: elements at whose multiples rows of a and b begin in memory, and whether
+    the sum runs across these.
     The constants are fitted to 2800 times of 200 random products on an H200, and some of them to
     the choice among the tiles of 520 more.
     """
@@ -228,8 +239,14 @@ def microseconds(
     wide = -(-tile.columns // 64) * 64 if tile.along else tile.columns
     fetched = min(wide, columns) if tile.cluster[0] == 1 and not tile.along else wide
     lines = tile.rows / tile.cluster[1], fetched / tile.cluster[0]
+    widths = [x if across else k for x, across in zip((m, n), along, strict=True)]
+    crossing = widths[0] % 32 != 0, widths[1] % 32 != 0  # rows begin within pairs of sectors
     more = crossing[::-1] if tile.turned else crossing
-    stage, end = _pace(tile, lines, more)
+    if tile.lines < 64:
+        there = tile.rows, min(tile.columns, columns)
+        stage, end = _narrow_pace(tile, there, widths[::-1], along[::-1]), _NARROW_END
+    else:
+        stage, end = _pace(tile, lines, more)
     n_segment, most = -(-k // SEGMENT), usable(tile, n_multi)
     whole = 0 if tile.joined else count // most * most if tile.apart else count
     pieces = (count - whole) * n_segment
@@ -252,9 +269,9 @@ def microseconds(
     time: float = _START + sum(x**_SOFT for x in limits) ** (1 / _SOFT)
     time += _CLUSTER * (tile.together > 1) + (_PASS + _PASSED * tile.columns) * streams
     if tile.joined:
-        time += _MET + _MET_EACH * n_segment
+        time += (_MET if tile.lines == 64 else _MET_NARROW) + _MET_EACH * n_segment
     elif pieces:
-        time += _JOIN + 8 * pieces * tile.rows * tile.columns / _JOINED
+        time += _JOIN + 8 * pieces * tile.accumulators / _JOINED
     copied = 2 * k * sum(x for x, begin in zip((m, n), begins, strict=True) if begin < 8)
     return time + (_COPY + 2 * copied / _COPIED if copied else 0.0)
 
@@ -279,6 +296,29 @@ def _pace(
     stage = ((_COLUMN * columns) ** _SHARPER + waiting**_SHARPER) ** (1 / _SHARPER)
     stage *= _TOGETHER if tile.together > 1 else 1.0
     return stage, _END + (_END_TURNED if tile.turned else _END_COLUMN) * columns
+
+
+# Microseconds of 64 terms of tiles of few lines: of the chain, by columns; of a sector of a line
+# that the sum runs along, and of one of a row across it. Rows of 64 bytes at multiples of that are
+# as quick as one sector.
+_NARROW_CHAIN = {16: 0.0467, 32: 0.0502}
+_SECTOR, _ROW_SECTOR, _NARROW_END = 0.00028, 0.00072, 0.65
+
+
+def _narrow_pace(
+    tile: Tile, lines: tuple[int, int], widths: list[int], along: tuple[bool, ...]
+) -> float:
+    """Microseconds of 64 terms of a tile of few lines of p; of p and q, as `microseconds`."""
+    fetched = 0.0
+    for there, width, across in zip(lines, widths, along, strict=True):
+        crosses = -(-width // 8) % 2  # every other row, if rows begin at multiples of 16 bytes
+        if not across:
+            fetched += _SECTOR * there * (4 + crosses)
+        elif crosses and there > 8:
+            fetched += _ROW_SECTOR * DEPTH * (0.5 + there / 16)
+        else:
+            fetched += _ROW_SECTOR * DEPTH * (1.5 if there > 16 and width % 32 else 1)
+    return max(_NARROW_CHAIN[tile.columns], fetched)
 
 
 class Paces(NamedTuple):
@@ -388,32 +428,3 @@ def _turns(lines: int, there: int, begin: int, along: bool) -> float:
     """How often a warp copies for a stage of so many lines, of which some are there."""
     rows, width = (DEPTH, lines) if along else (min(lines, there), DEPTH)
     return rows * min(32, width // max(begin, 2)) / 32
-
-
-# What factors whose rows begin within sectors of L2 add to the time of a large product, as a part:
-# a alone, b alone, both. Measured on an H200 with three products, by tiles in clusters.
-_CROSSING = {
-    (False, False): 0.0,
-    (True, False): 0.05,
-    (False, True): 0.08,
-    (True, True): 0.13,
-}
-_MUCH_WORK, _RATE = 3e9, 3.75e8  # multiply-adds, from which on it was seen; a microsecond
-_ALIGNED = 3.5e6  # bytes a microsecond of a copy of chunks of 16 bytes
-_LAUNCH = 2.2  # microseconds of such a copy
-
-
-@cache
-def copied(
-    m: int, n: int, k: int, crossing: tuple[bool, bool], device: Device
-) -> tuple[bool, bool]:
-    """Which factors to copy to whole sectors, of those whose rows begin within them."""
-    if m * n * k < _MUCH_WORK or not has_warpgroups(device):
-        return False, False
-
-    def time(choice: tuple[bool, bool]) -> float:
-        left = crossing[0] and not choice[0], crossing[1] and not choice[1]
-        moved = sum(4 * k * x for x, wanted in zip((m, n), choice, strict=True) if wanted)
-        return (1 + _CROSSING[left]) * m * n * k / _RATE + moved / _ALIGNED + _LAUNCH * any(choice)
-
-    return min(_CROSSING, key=time)

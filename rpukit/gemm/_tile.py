@@ -34,6 +34,7 @@ class Tile:
     joined: bool = False  # each block of a cluster computes one segment; the first adds them
     along: bool = False  # the factor of the columns has them along its lines in memory
     streamed: bool = False  # the last tiles are cut into equal shares, which pass chains on
+    lines: int = 64  # of a warpgroup's 64 rows those that the tile has: 8, 16, 32 or all
 
     @property
     def base(self) -> str:
@@ -42,7 +43,12 @@ class Tile:
 
     @property
     def rows(self) -> int:
-        return 64 * self.groups
+        return self.lines * self.groups
+
+    @property
+    def accumulators(self) -> int:
+        """Numbers that the tensor core adds to, of all its rows."""
+        return 64 * self.groups * self.columns
 
     def valid(self, n_batch: int) -> bool:
         """Whether the tile takes the batch: always."""
@@ -74,9 +80,9 @@ class Tile:
     def for_columns(self, along: bool) -> Tile:
         """Return the tile for a factor of the columns that has them along its lines, or not.
 
-        Such columns come in boxes of 64, so that there may be room for fewer stages.
+        Such columns come in boxes of 16, 32 or 64, so that there may be room for fewer stages.
         """
-        if not along or self.columns % 64 == 0:
+        if not along or self.columns % box_of(self.columns) == 0:
             return self
         return replace(self, along=True).filled(self.stages)
 
@@ -110,6 +116,7 @@ class Tile:
             "ST": self.stages,
             "BLOCKS": self.blocks,
             "OUT_T": int(self.turned),
+            **({"BM": self.rows} if self.lines < 64 else {}),
             **({"SLABS": self.slabs} if self.slabs > 1 else {}),
             **({"CLUSTER": self.together, "CI": self.cluster[0]} if self.together > 1 else {}),
         }
@@ -139,14 +146,11 @@ class Tile:
         if several:
             rest = count % blocks if self.apart else 0
             turns = rest * self.groups
-            room = (
-                blocks * 128 * self.groups * self.left
-                + rest * n_segment * self.rows * self.columns
-            )
+            room = blocks * 128 * self.groups * self.left + rest * n_segment * self.accumulators
         if streams:
             turns += 1 + blocks * self.groups
             sums = 2 if several and not self.apart else 1  # and the accumulators of a chain
-            room += blocks * sums * self.rows * self.columns
+            room += blocks * sums * self.accumulators
         return turns, room
 
     def streams(self, count: int, depth: int, workers: int, segment: int = SEGMENT) -> bool:
@@ -240,6 +244,11 @@ class WarpTile:
     def count(self, n_rows: int, n_columns: int) -> int:
         """Number of tiles of a product, given its rows and columns on the tensor core."""
         return -(-n_rows // self.rows) * -(-n_columns // self.columns)
+
+
+def box_of(lines: int) -> int:
+    """Lines that are copied together, if they lie along memory."""
+    return lines if lines <= 32 else 64
 
 
 def base_of(name: str) -> str:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rpukit import _device
+from rpukit._device import Device, multiprocessors
 from rpukit._kernels import Kernel
 from rpukit._kernels.replay import keep_for_graph
 from rpukit._kernels.tensor_map import ALIGNMENT, fits
 from rpukit._workers import run_rows, work_grain
 from rpukit.gemm import _turns
+from rpukit.gemm._tiles import has_warpgroups
 from rpukit.gemm.formats import bits
 
 Array = Any
 
 _COPY = Kernel("align_rows")
-_CHUNK, _THREADS, _EACH = 8, 256, 4  # words of 16 bytes; threads of a block; chunks of a thread
+_CHUNK, _THREADS, _BLOCKS = 8, 256, 8  # words of 16 bytes; threads; blocks a multiprocessor
 _SECTOR = 16  # words of a sector of L2, 32 bytes
 _BRIEF = 1 << 26  # bytes of copies whose memory is kept for later products
 
@@ -142,8 +145,9 @@ def align_rows(*moves: tuple[Array, Array]) -> None:
         sizes += [0 if second else rows, columns, words.strides[0] // 2, room.shape[1]]
         arrays += [beginning(words), room]
     n_chunk = sum(room.size // _CHUNK for _, room in moves)
-    grid = (-(-n_chunk // (_THREADS * _EACH)),)
-    _COPY.launch(grid, (_THREADS,), (*sizes, *arrays))
+    most = _BLOCKS * multiprocessors(_device.device_of(moves[0][0]))
+    grid = (min(-(-n_chunk // _THREADS), most),)
+    _COPY.launch(grid, (_THREADS,), (*sizes, *arrays), early=True)
 
 
 def aligned(
@@ -179,3 +183,32 @@ def beginning(words: Array) -> Array:
         return words
     strided = _device.namespace(words).lib.stride_tricks.as_strided
     return strided(words, shape=(1,), strides=(2,))
+
+
+# What factors whose rows begin within sectors of L2 add to the time of a large product, as a part:
+# a alone, b alone, both. Measured on an H200 with three products, by tiles in clusters.
+_CROSSING = {
+    (False, False): 0.0,
+    (True, False): 0.05,
+    (False, True): 0.08,
+    (True, True): 0.13,
+}
+_MUCH_WORK, _RATE = 3e9, 3.75e8  # multiply-adds, from which on it was seen; a microsecond
+_ALIGNED = 3.5e6  # bytes a microsecond of a copy of chunks of 16 bytes
+_LAUNCH = 2.2  # microseconds of such a copy
+
+
+@cache
+def copied(
+    m: int, n: int, k: int, crossing: tuple[bool, bool], device: Device
+) -> tuple[bool, bool]:
+    """Which factors to copy to whole sectors, of those whose rows begin within them."""
+    if m * n * k < _MUCH_WORK or not has_warpgroups(device):
+        return False, False
+
+    def time(choice: tuple[bool, bool]) -> float:
+        left = crossing[0] and not choice[0], crossing[1] and not choice[1]
+        moved = sum(4 * k * x for x, wanted in zip((m, n), choice, strict=True) if wanted)
+        return (1 + _CROSSING[left]) * m * n * k / _RATE + moved / _ALIGNED + _LAUNCH * any(choice)
+
+    return min(_CROSSING, key=time)

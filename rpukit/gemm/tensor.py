@@ -19,10 +19,10 @@ from rpukit.gemm._choice import (
     STEPS,
     by_time_of_all,
     candidates,
-    copied,
     pick_alone,
 )
 from rpukit.gemm._segments import by_segments, run_mirror
+from rpukit.gemm._tile import box_of
 from rpukit.gemm._tiles import (
     CLUSTER_SIZES,
     DEPTH,
@@ -39,6 +39,7 @@ from rpukit.gemm.lines import (
     Factor,
     aligned,
     beginning,
+    copied,
     crosses,
     elements,
     factor,
@@ -62,6 +63,7 @@ Array = Any
 
 _HOPPER = Kernel("det_gemm_tensor")
 _WARPS = Kernel("det_gemm_mma")
+_STAYS = 1 << 25  # bytes of factors that a later product may find in L2
 
 
 def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
@@ -71,16 +73,14 @@ def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
     ``thin``: whether a tile that does not need it may be chosen.
     """
     words = out if out.dtype == np.float32 else bits(out)
-    device = _device.device_of(out)
+    device, tile = _device.device_of(out), None
     if _device.runs_kernels(_device.namespace(out)):
         if thin and _HOPPER.name not in tune.fixed():
-            tile = choose_thin(p, q, words, device)
-            if tile is not None:
-                multiply(p, q, words, tile=tile)
-                return
-        too = copied(p.lines, q.lines, p.depth, (crosses(p), crosses(q)), device)
-        p, q = tight(p, q, too=too, brief=True)
-    multiply(p, q, words)
+            tile = choose_of_all(p, q, words, device)
+        if not isinstance(tile, WarpTile):
+            too = copied(p.lines, q.lines, p.depth, (crosses(p), crosses(q)), device)
+            p, q = tight(p, q, too=too, brief=True)
+    multiply(p, q, words, tile=tile)
 
 
 def multiply(
@@ -184,7 +184,7 @@ def choose(
         return _repeated(lambda tile: plans[tile].run(out), out[:, : q.lines])
 
     key = (*shape[1:], out.dtype.name)
-    return _fastest(_HOPPER, key, found, make_trial, p.lines, device)
+    return _fastest(_HOPPER, key, found, make_trial, p, q)
 
 
 def _fastest(
@@ -192,19 +192,23 @@ def _fastest(
     key: tuple[Any, ...],
     found: Sequence[Tile | WarpTile],
     make_trial: Callable[[], tune.Trial],
-    n_row: int,
-    device: _device.Device,
+    p: Factor,
+    q: Factor,
 ) -> Tile | WarpTile:
-    """Pick one of the tiles by times of trials that find nothing in L2."""
+    """Pick one of the tiles by times of trials, which find little in L2.
+
+    Other data are written there before each one, unless factors are so large that they do not stay
+    there anyway: what is written has to go to memory meanwhile, which takes longer than they do.
+    """
     chosen: Tile | WarpTile = tune.choose(
         kernel,
         key,
         found,
         make_trial,
-        n_batch=n_row,
-        device=device,
+        n_batch=p.lines,
+        device=_device.device_of(p.words),
         in_graph=True,
-        cold=True,
+        cold=p.words.nbytes + q.words.nbytes < _STAYS,
         steps=STEPS,
     )
     return chosen
@@ -226,10 +230,13 @@ def _repeated(run: Callable[[Any], None], made: Array) -> tune.Trial:
     return trial
 
 
-def choose_thin(p: Factor, q: Factor, out: Array, device: _device.Device) -> WarpTile | None:
-    """Choose a tile that takes factors where they are, or none, by measured times.
+def choose_of_all(
+    p: Factor, q: Factor, out: Array, device: _device.Device
+) -> Tile | WarpTile | None:
+    """Choose also among tiles that take factors where they are, by measured times.
 
-    Trials write their results to `out`, all the same bits.
+    None if no such tile comes into question. Trials write their results to `out`, all the same
+    bits.
     """
     begins = elements(p), elements(q)
     shape = (p.lines, q.lines, p.depth, bool(p.along), bool(q.along), begins)
@@ -238,18 +245,23 @@ def choose_thin(p: Factor, q: Factor, out: Array, device: _device.Device) -> War
         return None
 
     def make_trial() -> tune.Trial:
-        thin = [tile for tile in found if isinstance(tile, WarpTile)]
-        compile_together([_warp_variant(p, q, out, tile, p.depth) for tile in thin], device)
+        a, b = tight(p, q, brief=True)
+        variants = [
+            _warp_variant(p, q, out, tile, p.depth)
+            if isinstance(tile, WarpTile)
+            else prepare(a, b, out, (0, p.depth), tile).variant
+            for tile in found
+        ]
+        compile_together(variants, device)
 
         def run(tile: Tile | WarpTile) -> None:
-            a, b = tight(p, q, brief=True) if isinstance(tile, Tile) else (p, q)
-            multiply(a, b, out, tile=tile)
+            x, y = tight(p, q, brief=True) if isinstance(tile, Tile) else (p, q)
+            multiply(x, y, out, tile=tile)
 
         return _repeated(run, out[:, : q.lines])
 
     key = (*shape[1:5], *begins, out.dtype.name)
-    chosen = _fastest(_WARPS, key, found, make_trial, p.lines, device)
-    return chosen if isinstance(chosen, WarpTile) else None
+    return _fastest(_WARPS, key, found, make_trial, p, q)
 
 
 def det_gemm_tensor(
@@ -349,13 +361,14 @@ def _maps(p: Factor, q: Factor, tile: Tile, stop: int) -> tuple[np.ndarray, np.n
     i, j = tile.cluster
     columns = tile.columns // i if i > 1 else min(tile.columns, q.lines)
 
-    def box(x: Factor, height: int) -> np.ndarray:
+    def box(x: Factor, height: int, lines: int) -> np.ndarray:
         words = x.words if stop == x.depth else x.words[:stop] if x.along else x.words[:, :stop]
-        return tensor_map(words, height, wide=not tile.reads_alone and not crosses(x))
+        width = box_of(lines) if x.along else DEPTH
+        return tensor_map(words, height, width, wide=not tile.reads_alone and not crosses(x))
 
     return (
-        box(p, (DEPTH if p.along else tile.rows) // j),
-        box(q, DEPTH // i if q.along else columns),
+        box(p, (DEPTH if p.along else tile.rows) // j, tile.lines),
+        box(q, DEPTH // i if q.along else columns, tile.columns),
     )
 
 

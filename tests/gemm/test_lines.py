@@ -6,7 +6,7 @@ import pytest
 import rpukit as rk
 from rpukit import _device
 from rpukit._kernels.launch import recording
-from rpukit.gemm import _choice, lines, tensor
+from rpukit.gemm import lines, tensor
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import words
 
@@ -36,11 +36,11 @@ def test_rows_that_begin_within_sectors():
 
 def test_copies_of_large_factors_pay():
     both, many = (True, True), (16384, 16384, 16384)
-    assert _choice.copied(*many, both, _device.CPU) == (True, True)
-    assert _choice.copied(*many, (True, False), _device.CPU) == (True, False)
-    assert _choice.copied(*many, (False, False), _device.CPU) == (False, False)
-    assert _choice.copied(4096, 4096, 4096, both, _device.CPU) == (False, False)
-    assert _choice.copied(442, 11728, 16384, both, _device.CPU) == (True, False)
+    assert lines.copied(*many, both, _device.CPU) == (True, True)
+    assert lines.copied(*many, (True, False), _device.CPU) == (True, False)
+    assert lines.copied(*many, (False, False), _device.CPU) == (False, False)
+    assert lines.copied(4096, 4096, 4096, both, _device.CPU) == (False, False)
+    assert lines.copied(442, 11728, 16384, both, _device.CPU) == (True, False)
 
 
 @pytest.mark.parametrize("k", [75, 16500])
@@ -49,7 +49,7 @@ def test_copies_do_not_change_bits(k, monkeypatch):
     a, b = words((m, k), "bfloat16", 3), words((k, n), "bfloat16", 4)
     expected = rk.det_gemm(a, b)
     monkeypatch.setattr(tensor, "copied", lambda *_: (True, True))
-    monkeypatch.setattr(tensor, "choose_thin", lambda *_: None)
+    monkeypatch.setattr(tensor, "choose_of_all", lambda *_: None)
     with on_cpu(7), recording() as launches:
         assert_same_bits(rk.det_gemm(a, b), expected)
     entries = [launch.variant.entry for launch in launches]

@@ -59,12 +59,15 @@ def test_few_results_take_one_launch():
 
 @pytest.mark.parametrize("begins", [(8, 8), (2, 2), (1, 1)])
 def test_thin_tiles_are_for_few_results(begins, monkeypatch):
-    """A tile meant for such rows where results are few; none where they are many."""
+    """Those meant for such rows are tried where results are few; none where they are many."""
     monkeypatch.setattr(_choice, "multiprocessors", lambda _: 132)
     by_time = _choice.by_time_of_all.__wrapped__
     for k in (200, 7886):
-        few = by_time(8, 66, k, False, False, begins, _device.CPU)[0]
-        assert _tiles.named(few.base) in _choice.copying(min(begins), k)
+        tried = by_time(8, 66, k, False, False, begins, _device.CPU)
+        found = [x for x in tried if isinstance(x, _tiles.WarpTile)]
+        assert found or k > 200
+        assert all(_tiles.named(x.base) in _choice.copying(min(begins), k) for x in found)
+        assert isinstance(tried[0], _tiles.WarpTile) or tried[0].lines < 64
     many = by_time(4096, 4096, 4096, False, False, begins, _device.CPU)[0]
     assert isinstance(many, _tiles.Tile)
 

@@ -114,7 +114,7 @@ def test_sums_of_segments_stay_on_their_stream(gpus, handle, again, monkeypatch)
 def test_copies_to_aligned_rows_are_launched_again(gpus, monkeypatch):  # noqa: F811
     """Ragged factors are copied by a kernel, to memory that later products use too."""
     monkeypatch.setattr(_turns, "_segments", {})
-    monkeypatch.setattr(tensor, "choose_thin", lambda *_: None)
+    monkeypatch.setattr(tensor, "choose_of_all", lambda *_: None)
     shapes = {k: (data(9, k, dtype="f2"), data(16, k, seed=1, dtype="f2")) for k in (21, 75)}
     with Device(1):
         calls = {k: (put(a), put(b), put(np.empty((9, 16), "f2"))) for k, (a, b) in shapes.items()}

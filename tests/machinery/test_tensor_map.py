@@ -51,3 +51,6 @@ def test_what_fits():
             tensor_map(bad, 16)
     with pytest.raises(LaunchError, match="257 rows"):
         tensor_map(m, 257)
+    for columns in (0, 24, 128):
+        with pytest.raises(LaunchError, match=f"16 rows and {columns} columns"):
+            tensor_map(m, 16, columns)

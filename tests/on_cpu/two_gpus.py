@@ -99,9 +99,15 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
         return self._functions[device]
 
     def encode(
-        words: Any, address: int, rows: int, columns: int, pitch: int, box: int, _: bool
+        words: Any,
+        address: int,
+        rows: int,
+        columns: int,
+        pitch: int,
+        box: tuple[int, int],
+        _: bool,
     ) -> None:
-        words.view(np.uint64)[:6] = address, columns, rows, pitch, tensor_map.COLUMNS, box
+        words.view(np.uint64)[:6] = address, columns, rows, pitch, box[1], box[0]
 
     caches = (
         _device.several_gpus, _device.multiprocessors, _device.shared_limit, tensor_map._describe,

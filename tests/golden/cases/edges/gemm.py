@@ -186,6 +186,9 @@ RINGS = (  # tile, rows, columns, terms, whether sums lie along the rows of both
     ("turned 64x64 deep cluster 2x2", 130, 136, 13 * 64, (0, 1), np.uint16, 136),
     ("turned 128x80 cluster 4x1", 82, 600, 8 * 64, (1, 0), np.uint16, 600),
     ("turned 128x64", 40, 386, 9 * 64, (0, 1), np.uint16, 392),
+    ("turned 8x16", 20, 44, 3080, (1, 0), np.uint16, 48),
+    ("turned 16x32", 40, 52, 2100, (0, 1), np.float32, 53),
+    ("turned 32x16", 20, 68, 2100, (0, 0), np.uint16, 69),
 )
 
 
@@ -213,6 +216,9 @@ SHORT = (  # tile, rows, columns, segments, terms of a segment
     ("turned 64x16 deep joined", 20, 136, 3, 256),
     ("64x64 joined", 70, 136, 2, 128),
     ("turned 64x32 joined", 40, 72, 8, 128),
+    ("turned 8x16 joined", 20, 24, 3, 512),
+    ("turned 16x16 apart", 20, 40, 5, 256),
+    ("turned 32x32 apart", 40, 72, 2, 1024),
     ("thin 32x16/4 apart", 16, 32, 6, 1024),
 )
 
