@@ -23,6 +23,8 @@ Array = Any
 Form = tuple[Any, ...]
 
 _MOST, _MOST_FORMS = 1 << 12, 8  # calls, and calls at the same addresses
+_HALF = 114 << 10  # bytes of shared memory: with more, a multiprocessor has one block
+_SHORT, _TERMS = 1024, 2  # terms of a short sum; their place in arguments of det_gemm_tensor
 _OF_TURNS = ("turns", "segments", "room")  # parameters of kernels: memory that `_turns` gives
 _known: dict[tuple[int, int, int], Known] = {}
 _results: dict[Form, tuple[tuple[int, ...], Any]] = {}  # shape and type, by those of factors
@@ -174,14 +176,15 @@ def _others(kept: Known | None, new: Known) -> Known | None:
 def begins_early(one: Launched) -> bool:
     """Whether a replayed launch may begin while the launch before it ends.
 
-    It saves a microsecond where blocks are few and have a multiprocessor each, or share it.
-    Elsewhere the blocks of the next launch take the first places that become free, and crowd
-    there.
+    It saves up to a microsecond where a multiprocessor has one block, or shares few. Elsewhere the
+    blocks of the next launch take the first places that become free, and crowd there.
     """
     macros = one.variant.macros
     if one.variant.entry == "det_gemm_mma":
         return int(macros.get("COPIERS", 0)) > 0 or int(macros.get("SHORT", 0)) > 0
-    if one.variant.entry != "det_gemm_tensor" or int(macros.get("OUT_T", 0)) == 0:
+    if one.variant.entry != "det_gemm_tensor" or "CLUSTER" in macros:
         return False
-    slabs = int(macros.get("ST", 0)) * int(macros.get("SLABS", 1))
-    return slabs >= EARLY_STAGES and "CLUSTER" not in macros
+    if int(macros.get("OUT_T", 0)) == 0:
+        n_term = int(one.args[_TERMS])
+        return one.shared > _HALF and n_term <= _SHORT
+    return int(macros.get("ST", 0)) * int(macros.get("SLABS", 1)) >= EARLY_STAGES

@@ -1,11 +1,12 @@
-"""Products of 16-bit floats with few results: tiles of few lines, and trials of them."""
+"""Products of 16-bit floats with few results, or short sums: tiles, trials and launches."""
 
 import numpy as np
 import pytest
 
 import rpukit as rk
 from rpukit._kernels import tune
-from rpukit.gemm import _tiles, tensor
+from rpukit._kernels.launch import recording
+from rpukit.gemm import _replays, _tiles, tensor
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import factors
 
@@ -47,3 +48,22 @@ def test_other_data_in_l2_before_trials_of_small_factors(stays, monkeypatch):
         rk.det_gemm(a, b)
     assert asked
     assert set(asked) == {stays > 0}
+
+
+@pytest.mark.parametrize(
+    ("tile", "k", "early"),
+    [
+        ("128x128", 64, True),
+        ("128x128", 1032, False),  # a long sum hides a launch by itself
+        ("turned 64x32 in threes", 64, False),  # several blocks a multiprocessor
+        ("turned 16x16", 64, True),
+        ("128x128 cluster 2x1", 64, False),
+    ],
+)
+def test_which_repeated_launches_begin_early(tile, k, early):
+    a, b = factors(9, 16, k, "bfloat16")
+    p, q, out = tensor.factor(a, 1), tensor.factor(b, 0), np.zeros((9, 16), np.uint16)
+    with on_cpu(), recording() as launches:
+        tensor.multiply(p, q, out, tile=_tiles.named(tile))
+    (one,) = launches
+    assert _replays.begins_early(one) == early
