@@ -22,12 +22,7 @@ COLUMNS = 64  # of a box: 128 bytes, the widest swizzle
 ALIGNMENT = 16  # bytes, of addresses and of rows
 _MOST_ROWS = 256
 _UINT16, _PROMOTE_128, _PROMOTE_256 = 1, 2, 3  # enumerations of cuda.h
-_SWIZZLE = {
-    8: 0,
-    16: 1,
-    32: 2,
-    COLUMNS: 3,
-}  # the same, by the columns of a box, which are its width
+_SWIZZLE = {8: 0, 16: 1, 32: 2, COLUMNS: 3}  # the same, by the columns of a box
 
 
 def tensor_map(
