@@ -72,6 +72,26 @@ class LastRound:
         synchronise(device)
 
 
+class FewResults:
+    """16-bit products of few results and long sums: tiles of few lines, of weights (k, n)."""
+
+    params = (DEVICES, [(1, 9632, 112), (43, 7648, 136), (43, 5273, 369)])
+    param_names = ["device", "sizes"]
+
+    def setup(self, device, sizes):
+        require(device)
+        m, k, n = sizes if device == "gpu" else (sizes[0], sizes[1] // 8, 64)
+        self.a = put(matrix((m, k), "bfloat16", 0), device)
+        self.b = put(matrix((k, n), "bfloat16", 1), device)
+        row = rk.det_gemm(self.a[:1], self.b)
+        if not bool((rk.det_gemm(self.a, self.b)[:1] == row).all()):
+            raise AssertionError("a row depends on its batch")
+
+    def time_product(self, device, sizes):
+        rk.det_gemm(self.a, self.b)
+        synchronise(device)
+
+
 class Gradient:
     params = (DEVICES, [64, 512])
     param_names = ["device", "rows"]
