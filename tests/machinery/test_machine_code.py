@@ -15,6 +15,7 @@ from numba.core.registry import CPUDispatcher
 import rpukit
 from rpukit import _cache
 from rpukit._exact import machine_code, stamp
+from tests.machinery.fresh import FreshProcesses
 
 PACKAGE = Path(rpukit.__file__).parent
 # What every script says at the end: its result, and which functions were compiled.
@@ -66,22 +67,21 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def processes(tmp_path_factory):
+    global fresh
+    with FreshProcesses(tmp_path_factory.mktemp("processes")) as fresh:
+        yield
+
+
 def start(script, package=PACKAGE, **variables):
-    where = {"PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1", **variables}
-    return subprocess.Popen(
-        [sys.executable, "-c", HEAD + script],
-        cwd=package.parent,
-        env=os.environ | where,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return fresh.start(HEAD + script, package.parent, **variables)
 
 
 def finish(process):
     """Results of a script, what it compiled, and what it said."""
-    out, said = process.communicate(timeout=300)
-    assert process.returncode == 0, said
+    status, out, said = fresh.finish(process)
+    assert status == 0, said
     return *json.loads(out), said
 
 
@@ -89,22 +89,29 @@ def run(script, package=PACKAGE, **variables):
     return finish(start(script, package, **variables))
 
 
+def run_anew(script):
+    """Run a script in an interpreter of its own, not in a fork."""
+    command = [sys.executable, "-c", HEAD + script]
+    done = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
+    return *json.loads(done.stdout), done.stderr
+
+
 def files(folder):
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
 def test_a_second_process_compiles_nothing(folder):
-    first, compiled, said = run(MAPPED)
+    first, compiled, said = run_anew(MAPPED)
     assert first == ["2.0", "3.0"]
     assert {"math_map", "sqrt32"} <= set(compiled)
     assert said.count("compiling") == 1 and str(folder) in said and "once" in said
-    assert run(MAPPED) == (first, [], "")
+    assert run_anew(MAPPED) == (first, [], "")
 
 
 def test_the_first_step_of_a_circuit_imports_no_blas():
     """SciPy's takes longer to import than the step: functions of arrays as `max` ask for it."""
-    run(CIRCUIT)
-    assert run(CIRCUIT) == (["(2,)", "(2,)", "False"], [], "")
+    run_anew(CIRCUIT)
+    assert run_anew(CIRCUIT) == (["(2,)", "(2,)", "False"], [], "")
 
 
 def test_a_changed_callee_is_never_missed(folder, tmp_path):
