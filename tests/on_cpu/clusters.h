@@ -28,7 +28,7 @@ static Fault run_cluster(Launch &launch, uint3 first) {
     auto &fibers = launch.fibers;
     unsigned total = fibers.size(), n = total / launch.together;
     launch.copies.clear();
-    for (unsigned i = 0; i < total; ++i) arm(fibers[i], launch.stacks + i * STACK);
+    for (unsigned i = 0; i < total; ++i) arm(fibers[i], launch.stacks + i * STRIDE);
     for (;;) {
         bool ran = false;
         for (unsigned r : visits(launch.together, launch.seed)) {

@@ -111,10 +111,18 @@ void arm(Fiber &fiber, char *stack) {
 
 // Let the lanes of a warp go on whose partners have all arrived; exited lanes are not waited for.
 static bool free_warp(Fiber *warp, unsigned lanes) {
-    unsigned arrived = 0, alive = 0, free = 0;
+    unsigned arrived = 0, alive = 0, named = ~0u, free = 0;
     for (unsigned lane = 0; lane < lanes; ++lane) {
-        arrived |= unsigned(warp[lane].state == AT_WARP) << lane;
         alive |= unsigned(warp[lane].state != DONE) << lane;
+        if (warp[lane].state != AT_WARP) continue;
+        arrived |= 1u << lane;
+        named &= warp[lane].mask;
+    }
+    if (!arrived) return false;
+    if (arrived == alive && !(alive & ~named)) {  // as a rule all are here, and each names all
+        for (unsigned lane = 0; lane < lanes; ++lane)
+            if (alive >> lane & 1) warp[lane].state = READY;
+        return true;
     }
     for (unsigned lane = 0; lane < lanes; ++lane) {
         unsigned partners = warp[lane].mask & alive;
@@ -146,7 +154,7 @@ bool run_warp(Launch &launch, unsigned first, unsigned lanes) {
 
 Fault left_behind(const Launch &launch, unsigned n) {
     for (unsigned i = 0; i < n; ++i) {
-        if (std::memcmp(launch.stacks + i * STACK, &GUARD, sizeof GUARD)) return DEEP_STACK;
+        if (std::memcmp(launch.stacks + i * STRIDE, &GUARD, sizeof GUARD)) return DEEP_STACK;
         if (!launch.fibers[i].copies.tasks.empty()) return LEFT_COPY;
     }
     return NONE;
@@ -158,7 +166,7 @@ Fault run_block(Launch &launch, uint3 at) {
     auto &fibers = launch.fibers;
     unsigned n = fibers.size(), n_warp = (n + WARP - 1) / WARP, n_barrier = 0;
     launch.copies.clear();
-    for (unsigned i = 0; i < n; ++i) arm(fibers[i], launch.stacks + i * STACK);
+    for (unsigned i = 0; i < n; ++i) arm(fibers[i], launch.stacks + i * STRIDE);
     for (;;) {
         bool ran = false;
         for (unsigned w : launch.warps) ran |= run_warp(launch, w * WARP, std::min(WARP, n - w * WARP));
@@ -220,7 +228,7 @@ Fault launch(dim3 grid, dim3 block, unsigned shared, unsigned order, void (*body
     launch.warps = visits((n + WARP - 1) / WARP, order);
     launch.lanes = visits(WARP, order);
     size_t bytes = size_t(together) * launch.bytes;
-    char *stacks = static_cast<char *>(std::malloc(size_t(together) * n * STACK + SLACK));
+    char *stacks = static_cast<char *>(std::malloc(size_t(together) * n * STRIDE + SLACK));
     launch.stacks = stacks + SLACK;
     if (!stacks || posix_memalign(reinterpret_cast<void **>(&launch.memory), 128, bytes)) std::abort();
     launch.shared = launch.memory;

@@ -29,6 +29,9 @@ namespace oncpu __attribute__((visibility("hidden"))) {
 
 constexpr unsigned WARP = 32;
 constexpr size_t STACK = 64 * 1024;
+// From one stack to the next: by 64 KiB alone the ends of all of them, where fibers work, would compete for a few lines
+// of the processor's caches.
+constexpr size_t STRIDE = STACK + 13 * 64;
 constexpr size_t SLACK = 256 * 1024;            // below the first stack, so that it may overflow
 constexpr uint64_t GUARD = 0x5afe57acc0ffee00;  // at the far end of each stack
 // Bytes of shared memory that nobody wrote: NaN, which a maximum ignores, or in descending order 3.4e38.

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -74,6 +75,8 @@ _DYNAMIC = re.compile(
     r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;"
 )
 _libraries: dict[str, ctypes.CDLL] = {}
+# Names of libraries, by kernel and whatever else they depend on: a second launch hashes no text.
+_keys: WeakKeyDictionary[Variant, dict[tuple[Any, ...], str]] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
@@ -109,20 +112,29 @@ def text_of(variant: Variant) -> str:
 def library(variant: Variant) -> ctypes.CDLL:
     """The compiled kernel, from memory, from the store, or made now."""
     races = finds_races(variant)
-    text, options = text_of(variant), flags(races)
-    headers = (*HEADERS, "races.h") if races else HEADERS
-    ours = "\0".join((HERE / name).read_text(encoding="utf-8") for name in headers)
-    common = store.key_of(ours, *options)
-    more = (HERE / "clusters.h").read_text(encoding="utf-8") if CLUSTERS in variant.macros else ""
-    key = store.key_of(common, text, *([more] if more else []))
+    options = flags(races)
     with _lock:
+        known = _keys.setdefault(variant, {})
+        key = known.get((text_of, options))
         if key not in _libraries:
+            text, common, key = keys(variant, options, races)
             path = store.kept(
                 f"{variant.source.name}-{key}.so",
                 lambda target: build(variant, text, options, target, common),
             )
+            known[text_of, options] = key
             _libraries[key] = ctypes.CDLL(str(path))
         return _libraries[key]
+
+
+def keys(variant: Variant, options: Sequence[str], races: bool) -> tuple[str, str, str]:
+    """The translation unit, what names that which all kernels share, and what names this one."""
+    text = text_of(variant)
+    headers = (*HEADERS, "races.h") if races else HEADERS
+    ours = "\0".join((HERE / name).read_text(encoding="utf-8") for name in headers)
+    common = store.key_of(ours, *options)
+    more = (HERE / "clusters.h").read_text(encoding="utf-8") if CLUSTERS in variant.macros else ""
+    return text, common, store.key_of(common, text, *([more] if more else []))
 
 
 def compiled(command: Sequence[str], text: str = "") -> subprocess.CompletedProcess[str]:
@@ -149,7 +161,8 @@ def fibers(compiler: str, options: Sequence[str], key: str) -> Path:
 
     def make(target: Path) -> None:
         flags = [option for option in options if option != "-shared"]
-        done = compiled([compiler, "-c", str(HERE / "fibers.cpp"), *flags, "-o", str(target)])
+        command = [compiler, "-c", str(HERE / "fibers.cpp"), *flags, "-O2"]  # it runs a lot
+        done = compiled([*command, "-o", str(target)])
         if done.returncode:
             raise KernelCompileError(
                 f"fibers.cpp does not compile with {compiler}:\n{done.stderr}"
