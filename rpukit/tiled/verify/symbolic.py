@@ -12,7 +12,6 @@ from math import gcd, prod
 from typing import TypeGuard
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from rpukit.tiled import ops
 from rpukit.tiled.ir import BaseGraph, Node, Tensor
@@ -66,7 +65,7 @@ class _Memory:
         g, s = self.granule, array.itemsize
         lengths = (*shape[:-1], -(-shape[-1] // g))
         steps = (*(step // g * s for step in strides[:-1]), s)
-        return as_strided(array[address // g :], lengths, steps)
+        return np.ndarray(lengths, array.dtype, array, address // g * s, steps)
 
 
 class _Transfer:
