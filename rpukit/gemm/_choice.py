@@ -1,17 +1,20 @@
-"""The choice among tiles of products on tensor cores, by models of times fitted on an H200."""
+"""The choice among tiles of products on tensor cores, by models of times and by measured ones."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
+from rpukit import _device
 from rpukit._device import Device, multiprocessors
-from rpukit._kernels import tune
+from rpukit._kernels import Kernel, tune
+from rpukit._kernels.launch import recording
+from rpukit._kernels.replay import Replay
+from rpukit.gemm._paces import microseconds, warp_microseconds
 from rpukit.gemm._tiles import (
     DEPTH,
     SEGMENT,
-    SHARED,
     SHORT_TILES,
     THIN_TILES,
     TILES,
@@ -29,10 +32,15 @@ from rpukit.gemm._tiles import (
     usual,
     widths,
 )
+from rpukit.gemm.lines import Factor
+
+Array = Any
 
 _NEAR, _ALIKE = 5, 2  # tiles that are tried; of these at most with the same rows and columns
 _FAR = 1.4  # what these may take by the model, beside the fastest
-STEPS = 8  # numbers of rows between two powers of two for which times are stored
+_SURE = 0.97  # what another tile has to take by the model, beside one of these
+_STEPS = 8  # numbers of rows between two powers of two for which times are stored
+_STAYS = 1 << 25  # bytes of factors that a later product may find in L2
 _MOST_PARTS = 8  # of the rows of a result, by turned tiles that are fitted to them
 _MOST_ROUNDS = 8  # of tiles whose last ones may be streamed
 _MOST_KEPT = 1 << 25  # bytes of the results of segments that blocks of their own leave
@@ -108,7 +116,7 @@ def candidates(
     first = pick(m, n, k, a_along, b_along, device)
     if not isinstance(first, Tile):
         return [first]
-    rounded = tune.bucket(m, STEPS)
+    rounded = tune.bucket(m, _STEPS)
     near = varied(by_time(rounded, n, k, a_along, b_along, device))[:_NEAR]
     return list(dict.fromkeys([first, *near]))[:_NEAR]
 
@@ -183,200 +191,6 @@ def _ways(tile: Any, m: int, n: int, k: int, n_multi: int) -> list[Any]:
     return [*ways, *(way for way in more if way.streams(count, k, most // tile.together))]
 
 
-# Microseconds of 64 terms of the sum and of a tile besides them, of tiles of few columns where a
-# multiprocessor has as many blocks as it can.
-_PACES = {
-    "turned 64x16 deep": (0.0581, 0.53),
-    "turned 64x16 long": (0.0642, 0.46),
-    "turned 64x16": (0.1324, 0.55),
-    "turned 64x16 in threes": (0.2385, 0.52),
-    "turned 64x32 deep": (0.0706, 0.38),
-    "turned 64x32": (0.1753, 0.53),
-    "turned 64x32 in threes": (0.2307, 1.48),
-    "turned 64x48": (0.2361, 0.51),
-    "turned 64x64": (0.2599, 0.59),
-}
-# The same of other tiles, by the columns that warpgroups multiply and by the lines of both factors
-# that are fetched; a line that begins within a pair of sectors counts for more.
-_COLUMN, _LINE, _STAGE, _SHARPER = 0.00122, 0.00056, 0.0734, 6.4
-_CROSSED, _CROSSED_L2 = 1.24, 0.74
-_CROSSED_FEW = 0.50, 0.15  # the same for tiles of few columns: as a part of the whole stage
-_ALONG = 0.35  # as a part of a stage of few columns, copying whole boxes of those along memory
-_END, _END_COLUMN, _END_TURNED = 0.27, 0.0021, 0.0037
-_START, _CLUSTER = 2.18, 0.38  # microseconds of a launch, and more of one in clusters
-_TOGETHER = 1.04  # how much longer a stage of a cluster takes
-_FEWER = 0.96  # power of their number by which fewer blocks take less time
-_LOOSE, _LOOSE_TURNED = 1.72, 1.46  # microseconds of 64 columns of results that begin anywhere
-_L2, _MEMORY = 16.5e6, 4.10e6  # bytes a microsecond that tiles fetch; of each matrix once
-_SOFT = 2.3  # power by which the slowest of several limits counts most
-_MET, _MET_NARROW = 2.0, 0.8  # microseconds of the same by a cluster, and of few lines
-_MET_EACH = 0.05  # of each segment
-_CUT = 1 / 32  # of a tile, by which shares of streamed tiles differ
-_PASSING = 1.06, 1.12  # how much longer a stage then takes, of whole tiles and of segments
-_PASS, _PASSED = 2.0, 0.01  # microseconds of passing a chain on; of a column of a tile
-_JOIN, _JOINED = 2.49, 7.8e6  # microseconds of adding segments; bytes a microsecond
-_COPY, _COPIED = 3.6, 5.6e6  # microseconds of a launch that copies; bytes a microsecond
-
-
-def microseconds(
-    tile: Tile,
-    m: int,
-    n: int,
-    k: int,
-    begins: tuple[int, int],
-    along: tuple[bool, bool],
-    n_multi: int,
-) -> float:
-    """Estimate the time of a product by warpgroups, with the copies that it needs.
-
-    ``begins``, ``along``: elements at whose multiples rows of a and b begin in memory, and whether
-    the sum runs across these.
-    The constants are fitted to 2800 times of 200 random products on an H200, and some of them to
-    the choice among the tiles of 520 more.
-    """
-    rows, columns = (n, m) if tile.turned else (m, n)
-    count, steps = tile.count(rows, columns), -(-k // DEPTH)
-    wide = -(-tile.columns // 64) * 64 if tile.along else tile.columns
-    fetched = min(wide, columns) if tile.cluster[0] == 1 and not tile.along else wide
-    lines = tile.rows / tile.cluster[1], fetched / tile.cluster[0]
-    widths = [x if across else k for x, across in zip((m, n), along, strict=True)]
-    crossing = widths[0] % 32 != 0, widths[1] % 32 != 0  # rows begin within pairs of sectors
-    more = crossing[::-1] if tile.turned else crossing
-    if tile.lines < 64:
-        there = tile.rows, min(tile.columns, columns)
-        stage, end = _narrow_pace(tile, there, widths[::-1], along[::-1]), _NARROW_END
-    else:
-        stage, end = _pace(tile, lines, more)
-    n_segment, most = -(-k // SEGMENT), usable(tile, n_multi)
-    whole = 0 if tile.joined else count // most * most if tile.apart else count
-    pieces = (count - whole) * n_segment
-    segment = min(steps, SEGMENT // DEPTH) * stage + end
-    if n % 8:
-        across = tile.columns if tile.turned else min(tile.columns, -(-columns // 64) * 64)
-        end += (_LOOSE_TURNED if tile.turned else _LOOSE) * across / 64
-    from_l2 = sum(x * (1 + _CROSSED_L2 * cross) for x, cross in zip(lines, more, strict=True))
-    streams = tile.streams(count, k, most // tile.together)
-    if streams:
-        work = (count / most + _CUT) * (steps * stage + end) * _PASSING[tile.apart]
-    else:
-        work = _rounds(whole, most, tile.blocks) * (steps * stage + end)
-        work += _rounds(pieces, most, tile.blocks) * segment
-    limits = (
-        work,
-        2 * DEPTH * count * steps * from_l2 / _L2,
-        2 * (m * k + k * n + m * n) / _MEMORY,
-    )
-    time: float = _START + sum(x**_SOFT for x in limits) ** (1 / _SOFT)
-    time += _CLUSTER * (tile.together > 1) + (_PASS + _PASSED * tile.columns) * streams
-    if tile.joined:
-        time += (_MET if tile.lines == 64 else _MET_NARROW) + _MET_EACH * n_segment
-    elif pieces:
-        time += _JOIN + 8 * pieces * tile.accumulators / _JOINED
-    copied = 2 * k * sum(x for x, begin in zip((m, n), begins, strict=True) if begin < 8)
-    return time + (_COPY + 2 * copied / _COPIED if copied else 0.0)
-
-
-def _rounds(work: int, most: int, blocks: int) -> float:
-    """Rounds of ``work`` pieces by ``most`` blocks, ``blocks`` a multiprocessor."""
-    rounds, rest = divmod(work, most)
-    return rounds + float((-(-rest * blocks // most) / blocks) ** _FEWER)
-
-
-def _pace(
-    tile: Tile, lines: tuple[float, float], crossing: tuple[bool, bool]
-) -> tuple[float, float]:
-    """Microseconds of 64 terms, and of a tile besides them."""
-    known = _PACES.get(tile.base)
-    if known is not None:
-        slower = sum(x * cross for x, cross in zip(_CROSSED_FEW, crossing, strict=True))
-        return known[0] * (1 + slower + _ALONG * tile.along), known[1]
-    columns = tile.groups * tile.columns
-    fetched = sum(x * (1 + _CROSSED * cross) for x, cross in zip(lines, crossing, strict=True))
-    waiting = _LINE * fetched + _STAGE / tile.slabs
-    stage = ((_COLUMN * columns) ** _SHARPER + waiting**_SHARPER) ** (1 / _SHARPER)
-    stage *= _TOGETHER if tile.together > 1 else 1.0
-    return stage, _END + (_END_TURNED if tile.turned else _END_COLUMN) * columns
-
-
-# Microseconds of 64 terms of tiles of few lines: of the chain, by columns; of a sector of a line
-# that the sum runs along, and of one of a row across it. Rows of 64 bytes at multiples of that are
-# as quick as one sector.
-_NARROW_CHAIN = {16: 0.0467, 32: 0.0502}
-_SECTOR, _ROW_SECTOR, _NARROW_END = 0.00028, 0.00072, 0.65
-
-
-def _narrow_pace(
-    tile: Tile, lines: tuple[int, int], widths: list[int], along: tuple[bool, ...]
-) -> float:
-    """Microseconds of 64 terms of a tile of few lines of p; of p and q, as `microseconds`."""
-    fetched = 0.0
-    for there, width, across in zip(lines, widths, along, strict=True):
-        crosses = -(-width // 8) % 2  # every other row, if rows begin at multiples of 16 bytes
-        if not across:
-            fetched += _SECTOR * there * (4 + crosses)
-        elif crosses and there > 8:
-            fetched += _ROW_SECTOR * DEPTH * (0.5 + there / 16)
-        else:
-            fetched += _ROW_SECTOR * DEPTH * (1.5 if there > 16 and width % 32 else 1)
-    return max(_NARROW_CHAIN[tile.columns], fetched)
-
-
-class Paces(NamedTuple):
-    """Microseconds of a product by warps that copy: fitted to 1,100 times on an H200."""
-
-    start: float  # of a launch
-    block: float  # of a block alone, besides its stages
-    other: float  # of each block of a multiprocessor, one after another
-    result: float  # of 1024 results of a block, likewise
-    copy: dict[int, float]  # of a warp's turn to copy; elements at whose multiples rows begin
-    crowded: dict[int, float]  # of the same where many warps copy
-    through: float  # of a stage that goes through registers
-    memory: float  # bytes a microsecond
-    chains: dict[str, float]  # of 64 terms
-
-
-_BY_COPIERS = Paces(
-    start=0.91,
-    block=0.99,
-    other=0.31,
-    result=0.178,
-    copy={8: 0.0026, 4: 0.0081, 2: 0.0081, 1: 0.017},
-    crowded={8: 0.0067, 4: 0.0028, 2: 0.0028, 1: 0.0034},
-    through=0.09,
-    memory=11.2e6,
-    chains={
-        "thin 16x16/8": 0.085,
-        "thin 16x8/2": 0.064,
-        "thin 16x8/8": 0.040,
-        "thin 32x16/4": 0.061,
-        "thin 32x16/8": 0.062,
-        "thin 64x16/4": 0.043,
-        "thin 64x16/8": 0.043,
-        "thin 64x32/8": 0.079,
-        "thin 64x64/4": 0.080,
-    },
-)
-_AT_ONCE = Paces(
-    start=1.61,
-    block=0.04,
-    other=0.0,
-    result=0.128,
-    copy={8: 0.0, 4: 0.0, 2: 0.0, 1: 0.009},
-    crowded={8: 0.0075, 4: 0.0029, 2: 0.0029, 1: 0.0037},
-    through=0.42,
-    memory=7.16e6,
-    chains={
-        "short 64x8": 0.085,
-        "short 64x16": 0.101,
-        "short 64x32": 0.145,
-        "short 64x64": 0.176,
-    },
-)
-_JOINED_WARPS = 0.85  # microseconds of adding segments
-_RESIDENT = 512  # threads that copy and multiply, of a multiprocessor at a time
-_SURE = 0.97  # what another tile has to take by the model, beside one of these
-
-
 def copying(begin: int, k: int) -> list[WarpTile]:
     """Tiles with warps that copy which are meant for rows that begin at such multiples."""
     copiers = {8: (2,), 4: (2, 4, 8), 2: (2, 4, 8), 1: (8,)}[begin]
@@ -384,47 +198,44 @@ def copying(begin: int, k: int) -> list[WarpTile]:
     return thin + [tile for tile in SHORT_TILES if k <= tile.stages * DEPTH]
 
 
-def warp_microseconds(
-    tile: WarpTile,
-    m: int,
-    n: int,
-    k: int,
-    begins: tuple[int, int],
-    along: tuple[bool, bool],
-    n_multi: int,
-) -> float:
-    """Estimate the time of a product by warps that copy: all of them, or some for the others."""
-    paces = _AT_ONCE if tile.short else _BY_COPIERS
-    steps = -(-min(k, SEGMENT if tile.apart else k) // DEPTH)
-    n_block = tile.count(n, m) * (-(-k // SEGMENT) if tile.apart else 1)
-    most = min(tile.short or _RESIDENT // tile.threads, SHARED // (tile.shared(k) + 1024))
-    turns = [
-        _turns(lines, there, begin, whole)
-        for lines, there, begin, whole in zip(
-            (tile.columns, tile.rows), (m, n), begins, along, strict=True
-        )
-    ]
-    copy, crowded = (
-        sum(x * pace[begin] for x, begin in zip(turns, begins, strict=True))
-        for pace in (paces.copy, paces.crowded)
+def fastest(
+    kernel: Kernel,
+    key: tuple[Any, ...],
+    found: Sequence[Tile | WarpTile],
+    make_trial: Callable[[], tune.Trial],
+    p: Factor,
+    q: Factor,
+) -> Tile | WarpTile:
+    """Pick one of the tiles by times of trials, which find little in L2.
+
+    Other data are written there before each one, unless factors are so large that they do not stay
+    there anyway: what is written has to go to memory meanwhile, which takes longer than they do.
+    """
+    chosen: Tile | WarpTile = tune.choose(
+        kernel,
+        key,
+        found,
+        make_trial,
+        n_batch=p.lines,
+        device=_device.device_of(p.words),
+        in_graph=True,
+        cold=p.words.nbytes + q.words.nbytes < _STAYS,
+        steps=_STEPS,
     )
-    copy += paces.through * (min(begins) == 1)
-    chain = paces.chains[tile.base]
-    if tile.short:
-        alone = paces.block + steps * (copy * 32 / tile.threads + chain)
-    else:
-        alone = paces.block + copy + steps * max(chain, copy / tile.copiers)
-    each = steps * crowded + paces.other + paces.result * tile.rows * tile.columns / 1024
-    return (
-        paces.start
-        + -(-n_block // (n_multi * max(1, most))) * alone
-        + -(-n_block // n_multi) * each
-        + 2 * (k * (m + n) + m * n) / paces.memory
-        + _JOINED_WARPS * tile.apart
-    )
+    return chosen
 
 
-def _turns(lines: int, there: int, begin: int, along: bool) -> float:
-    """How often a warp copies for a stage of so many lines, of which some are there."""
-    rows, width = (DEPTH, lines) if along else (min(lines, there), DEPTH)
-    return rows * min(32, width // max(begin, 2)) / 32
+def repeated(run: Callable[[Any], None], made: Array) -> tune.Trial:
+    """Trial that records what a tile launches: the host would take longer than some products."""
+    ready: dict[Tile | WarpTile, Callable[[], None]] = {}
+
+    def trial(tile: Tile | WarpTile) -> list[Array]:
+        if tile in ready:
+            ready[tile]()
+        else:
+            with recording() as launches:
+                run(tile)
+            ready[tile] = Replay(launches, [], any_stream=True)
+        return [made]
+
+    return trial

@@ -11,8 +11,8 @@ from rpukit._checks import any_type, check_shape, integers, need_memory, shown
 from rpukit._kernels.calls import CallState, changes, exclusive
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
 from rpukit.gemm import tensor
-from rpukit.gemm.chains import STEP, Chains
 from rpukit.gemm.formats import TENSOR, arithmetic, bits, format_of
+from rpukit.gemm.split.chains import STEP, Chains
 
 Array = Any
 

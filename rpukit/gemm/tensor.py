@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from rpukit import _device
 from rpukit._kernels import Kernel, Variant, tune
-from rpukit._kernels.launch import compile_together, recording
-from rpukit._kernels.replay import Replay
+from rpukit._kernels.launch import compile_together
 from rpukit._kernels.tensor_map import tensor_map
 from rpukit.errors import ParameterError
 from rpukit.gemm import _turns
 from rpukit.gemm._choice import (
-    STEPS,
     by_time_of_all,
     candidates,
+    fastest,
     pick_alone,
+    repeated,
 )
 from rpukit.gemm._segments import by_segments, run_mirror
 from rpukit.gemm._tile import box_of
@@ -63,7 +62,6 @@ Array = Any
 
 _HOPPER = Kernel("det_gemm_tensor")
 _WARPS = Kernel("det_gemm_mma")
-_STAYS = 1 << 25  # bytes of factors that a later product may find in L2
 
 
 def product(p: Factor, q: Factor, out: Array, *, thin: bool = True) -> None:
@@ -181,53 +179,10 @@ def choose(
     def make_trial() -> tune.Trial:
         plans = {tile: prepare(p, q, out, part, cast("Tile", tile)) for tile in found}
         compile_together([plan.variant for plan in plans.values()], device)
-        return _repeated(lambda tile: plans[tile].run(out), out[:, : q.lines])
+        return repeated(lambda tile: plans[tile].run(out), out[:, : q.lines])
 
     key = (*shape[1:], out.dtype.name)
-    return _fastest(_HOPPER, key, found, make_trial, p, q)
-
-
-def _fastest(
-    kernel: Kernel,
-    key: tuple[Any, ...],
-    found: Sequence[Tile | WarpTile],
-    make_trial: Callable[[], tune.Trial],
-    p: Factor,
-    q: Factor,
-) -> Tile | WarpTile:
-    """Pick one of the tiles by times of trials, which find little in L2.
-
-    Other data are written there before each one, unless factors are so large that they do not stay
-    there anyway: what is written has to go to memory meanwhile, which takes longer than they do.
-    """
-    chosen: Tile | WarpTile = tune.choose(
-        kernel,
-        key,
-        found,
-        make_trial,
-        n_batch=p.lines,
-        device=_device.device_of(p.words),
-        in_graph=True,
-        cold=p.words.nbytes + q.words.nbytes < _STAYS,
-        steps=STEPS,
-    )
-    return chosen
-
-
-def _repeated(run: Callable[[Any], None], made: Array) -> tune.Trial:
-    """Trial that records what a tile launches: the host would take longer than some products."""
-    ready: dict[Tile | WarpTile, Callable[[], None]] = {}
-
-    def trial(tile: Tile | WarpTile) -> list[Array]:
-        if tile in ready:
-            ready[tile]()
-        else:
-            with recording() as launches:
-                run(tile)
-            ready[tile] = Replay(launches, [], any_stream=True)
-        return [made]
-
-    return trial
+    return fastest(_HOPPER, key, found, make_trial, p, q)
 
 
 def choose_of_all(
@@ -258,10 +213,10 @@ def choose_of_all(
             x, y = tight(p, q, brief=True) if isinstance(tile, Tile) else (p, q)
             multiply(x, y, out, tile=tile)
 
-        return _repeated(run, out[:, : q.lines])
+        return repeated(run, out[:, : q.lines])
 
     key = (*shape[1:5], *begins, out.dtype.name)
-    return _fastest(_WARPS, key, found, make_trial, p, q)
+    return fastest(_WARPS, key, found, make_trial, p, q)
 
 
 def det_gemm_tensor(

@@ -15,12 +15,17 @@ STREAMED = [
     ("128x64", 3, 584),
     ("64x80 cluster 2x1", 8, 584),
     ("turned 64x48", 3, 248),
-    ("turned 64x32 deep", 5, 584),
-    ("64x64", 2, 1104),
-    ("64x192 cluster 4x1", 6, 1104),
-    ("128x256", 2, 584),
-    ("192x192", 2, 584),
-    ("turned 64x208 cluster 2x1", 4, 336),
+    *(
+        pytest.param(*case, marks=pytest.mark.sweep)
+        for case in (
+            ("turned 64x32 deep", 5, 584),
+            ("64x64", 2, 1104),
+            ("64x192 cluster 4x1", 6, 1104),
+            ("128x256", 2, 584),
+            ("192x192", 2, 584),
+            ("turned 64x208 cluster 2x1", 4, 336),
+        )
+    ),
 ]
 
 

@@ -11,8 +11,8 @@ from rpukit import _device
 from rpukit.errors import DeviceError, DTypeError, ShapeError
 from rpukit.gemm import real
 from rpukit.gemm._real_tiles import SEGMENT
-from rpukit.gemm.chains import Chains
 from rpukit.gemm.formats import TENSOR, bits, format_of
+from rpukit.gemm.split.chains import Chains
 
 Array = Any
 

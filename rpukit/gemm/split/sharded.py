@@ -11,12 +11,12 @@ import numpy as np
 from rpukit import _device
 from rpukit._checks import one_of, shown
 from rpukit.errors import DeviceError, DTypeError, ParameterError, ShapeError
-from rpukit.gemm.chains import STEP
 from rpukit.gemm.formats import TENSOR, format_of
 from rpukit.gemm.logprob import BLOCK, type_of_logits
 from rpukit.gemm.ops import det_gemm
 from rpukit.gemm.split import checks
 from rpukit.gemm.split import logprob as split_logprob
+from rpukit.gemm.split.chains import STEP
 from rpukit.gemm.split.collected import collected, is_large
 from rpukit.gemm.split.gathered import GatheredWeight, pays
 from rpukit.gemm.split.pieces import (
