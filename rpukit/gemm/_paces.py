@@ -131,7 +131,11 @@ _SECTOR, _ROW_SECTOR, _NARROW_END = 0.00028, 0.00072, 0.65
 def _narrow_pace(
     tile: Tile, lines: tuple[int, int], widths: list[int], along: tuple[bool, ...]
 ) -> float:
-    """Microseconds of 64 terms of a tile of few lines of p; of p and q, as `microseconds`."""
+    """Microseconds of 64 terms of a tile of few lines.
+
+    Of p and of q: ``lines`` that the tile fetches, ``widths`` of rows in memory, and whether they
+    lie ``along`` these rows, so that the sum runs across.
+    """
     fetched = 0.0
     for there, width, across in zip(lines, widths, along, strict=True):
         crosses = -(-width // 8) % 2  # every other row, if rows begin at multiples of 16 bytes
