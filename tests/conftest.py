@@ -43,6 +43,7 @@ WHY = {  # tests that are left out, and why
     "targets": "they build for microcontrollers and need QEMU; make targets",
     "sweeps": "other cases of sweeps; RPUKIT_SWEEPS=all runs them all, RPUKIT_SWEEPS={day} these",
 }
+LATE = "machinery"  # tests of whatever there is: others have compiled its machine code by then
 left_out = pytest.StashKey[dict[str, int]]()
 
 
@@ -82,6 +83,7 @@ def pytest_collection_modifyitems(config, items):
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
+    items.sort(key=lambda item: LATE in item.path.parts)
 
 
 def pytest_collection_finish():
