@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+import rpukit as rk
 from rpukit import _device, testing
 from tests.on_cpu import runner, store
 
@@ -34,6 +35,13 @@ def device(request):
             yield "cpu"
     else:
         yield "cpu"
+
+
+@pytest.fixture(autouse=True)
+def threads_of_others():
+    """No test leaves its number of threads to those after it."""
+    yield
+    rk.set_num_threads(None)
 
 
 NEEDS = {"gpu": 1, "multi_gpu": 2}

@@ -183,7 +183,7 @@ def test_same_bits(kind):
         assert bits_of(again) == bits
         np.testing.assert_array_equal(again.predict(x), answer)
     finally:
-        rk.set_num_threads(before)
+        rk.set_num_threads(None)
     assert bits_of(kind((5, 4), epochs=3, random_state=8).fit(x, y)) != bits
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(first)).predict(x), answer)
 

@@ -115,14 +115,13 @@ def test_order_and_threads_do_not_matter_to_posteriors():
     back = np.concatenate(np.split(x, np.cumsum(LENGTHS)[:-1])[::-1])
     want = np.concatenate(np.split(model.predict_proba(x, LENGTHS), np.cumsum(LENGTHS)[:-1])[::-1])
     assert_same_bits(model.predict_proba(back, LENGTHS[::-1]), want)
-    before = rk.get_num_threads()
     try:
         rk.set_num_threads(1)
         first = clone_of(model).fit(x, LENGTHS)
         rk.set_num_threads(3)
         second = clone_of(model).fit(x, LENGTHS)
     finally:
-        rk.set_num_threads(before)
+        rk.set_num_threads(None)
     assert_same_bits(first.lambdas_, second.lambdas_)
     assert first.monitor_.history == second.monitor_.history
 

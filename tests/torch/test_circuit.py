@@ -190,7 +190,7 @@ def test_bits_of_any_batch(dtype):
         rk.set_num_threads(1 if before > 1 else 3)
         again = gradients(pc, x, 70)
     finally:
-        rk.set_num_threads(before)
+        rk.set_num_threads(None)
     small = module(nodes, dtype=dtype, budget=300_000)
     assert len(list(small.circuit._core.parts(70))) > 1
     for same in (again, gradients(small, x, 70)):
