@@ -58,7 +58,7 @@ def gpu_time(
 
 
 def _cold_time(run: Callable[[], Any]) -> float | None:
-    """Return what a call adds to filling L2 with other data; None if that cannot be timed."""
+    """Time a call after L2 was filled with other data, without the filling; None if that fails."""
     cupy = _device.cupy()
     try:
         other = cupy.empty(_MORE_THAN_L2, "uint8")

@@ -28,7 +28,7 @@ _SWIZZLE = {8: 0, 16: 1, 32: 2, COLUMNS: 3}  # the same, by the columns of a box
 def tensor_map(
     matrix: Array, box_rows: int, box_columns: int = COLUMNS, *, wide: bool = True
 ) -> np.ndarray:
-    """Describe a matrix of 16-bit elements for copies of boxes of its rows and columns.
+    """Return the tensor map of a matrix of 16-bit elements that is copied in boxes.
 
     Parameters
     ----------

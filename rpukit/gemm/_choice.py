@@ -38,7 +38,7 @@ Array = Any
 
 _NEAR, _ALIKE = 5, 2  # tiles that are tried; of these at most with the same rows and columns
 _FAR = 1.4  # what these may take by the model, beside the fastest
-_SURE = 0.97  # what another tile has to take by the model, beside one of these
+_SURE = 0.97  # part of a copying tile's time that one of warpgroups has to take to come first
 _STEPS = 8  # numbers of rows between two powers of two for which times are stored
 _STAYS = 1 << 25  # bytes of factors that a later product may find in L2
 _MOST_PARTS = 8  # of the rows of a result, by turned tiles that are fitted to them
@@ -75,7 +75,7 @@ def pick_alone(
 def by_time_of_all(
     m: int, n: int, k: int, a_along: bool, b_along: bool, begins: tuple[int, int], device: Device
 ) -> tuple[Tile | WarpTile, ...]:
-    """Tiles that may be the fastest, with those whose warps copy, the fastest first.
+    """List tiles of all kinds that may be the fastest, the fastest by the models first.
 
     Those that are estimated to be far slower than the fastest are left out. ``begins``: elements
     at whose multiples the rows of a and b begin in memory.
@@ -96,7 +96,7 @@ def by_time_of_all(
 
 
 def varied(tiles: Sequence[Tile | WarpTile]) -> list[Tile | WarpTile]:
-    """Leave out tiles that have the rows and columns of several before them."""
+    """Keep only the first two tiles of the same rows and columns."""
     found: list[Tile | WarpTile] = []
     for tile in tiles:
         alike = [x for x in found if _sizes(x) == _sizes(tile)]
@@ -175,7 +175,7 @@ def fitted_columns(n: int) -> tuple[Tile, ...]:
 
 
 def _ways(tile: Any, m: int, n: int, k: int, n_multi: int) -> list[Any]:
-    """Return the tile, and its other ways to share segments or the last tiles that make sense."""
+    """Return the tile, and those of its joined, apart and streamed forms that may be faster."""
     rows, columns = (n, m) if tile.turned else (m, n)
     count, n_segment = tile.count(rows, columns), -(-k // SEGMENT)
     ways = [tile, joined(tile)] if joins(tile, n_segment) else [tile]
@@ -206,10 +206,10 @@ def fastest(
     p: Factor,
     q: Factor,
 ) -> Tile | WarpTile:
-    """Pick one of the tiles by times of trials, which find little in L2.
+    """Choose the tile whose trial is the fastest; trials find little of the factors in L2.
 
-    Other data are written there before each one, unless factors are so large that they do not stay
-    there anyway: what is written has to go to memory meanwhile, which takes longer than they do.
+    Before each one, other data are written there. Large factors do not stay there anyway, and
+    would have to wait until those data have gone to memory, so nothing is written before them.
     """
     chosen: Tile | WarpTile = tune.choose(
         kernel,
@@ -226,7 +226,7 @@ def fastest(
 
 
 def repeated(run: Callable[[Any], None], made: Array) -> tune.Trial:
-    """Trial that records what a tile launches: the host would take longer than some products."""
+    """Return a trial that replays launches: calls take the host longer than some products take."""
     ready: dict[Tile | WarpTile, Callable[[], None]] = {}
 
     def trial(tile: Tile | WarpTile) -> list[Array]:

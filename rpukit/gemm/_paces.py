@@ -32,7 +32,7 @@ _FEWER = 0.96  # power of their number by which fewer blocks take less time
 _LOOSE, _LOOSE_TURNED = 1.72, 1.46  # microseconds of 64 columns of results that begin anywhere
 _L2, _MEMORY = 16.5e6, 4.10e6  # bytes a microsecond that tiles fetch; of each matrix once
 _SOFT = 2.3  # power by which the slowest of several limits counts most
-_MET, _MET_NARROW = 2.0, 0.8  # microseconds of the same by a cluster, and of few lines
+_MET, _MET_NARROW = 2.0, 0.8  # microseconds of adding segments by a cluster; of few lines
 _MET_EACH = 0.05  # of each segment
 _CUT = 1 / 32  # of a tile, by which shares of streamed tiles differ
 _PASSING = 1.06, 1.12  # how much longer a stage then takes, of whole tiles and of segments
@@ -50,10 +50,11 @@ def microseconds(
     along: tuple[bool, bool],
     n_multi: int,
 ) -> float:
-    """Estimate the time of a product by warpgroups, with the copies that it needs.
+    """Estimate the microseconds of a product by a tile of warpgroups, and of copying its factors.
 
     ``begins``, ``along``: elements at whose multiples rows of a and b begin in memory, and whether
     the sum runs across these.
+
     The constants are fitted to 2800 times of 200 random products on an H200, and some of them to
     the choice among the tiles of 520 more.
     """
@@ -108,7 +109,7 @@ def _rounds(work: int, most: int, blocks: int) -> float:
 def _pace(
     tile: Tile, lines: tuple[float, float], crossing: tuple[bool, bool]
 ) -> tuple[float, float]:
-    """Microseconds of 64 terms, and of a tile besides them."""
+    """Estimate the microseconds of 64 terms of a tile, and of its begin and end."""
     known = _PACES.get(tile.base)
     if known is not None:
         slower = sum(x * cross for x, cross in zip(_CROSSED_FEW, crossing, strict=True))
@@ -131,7 +132,7 @@ _SECTOR, _ROW_SECTOR, _NARROW_END = 0.00028, 0.00072, 0.65
 def _narrow_pace(
     tile: Tile, lines: tuple[int, int], widths: list[int], along: tuple[bool, ...]
 ) -> float:
-    """Microseconds of 64 terms of a tile of few lines.
+    """Estimate the microseconds of 64 terms of a tile of few lines.
 
     Of p and of q: ``lines`` that the tile fetches, ``widths`` of rows in memory, and whether they
     lie ``along`` these rows, so that the sum runs across.
@@ -149,7 +150,7 @@ def _narrow_pace(
 
 
 class Paces(NamedTuple):
-    """Microseconds of a product by warps that copy: fitted to 1,100 times on an H200."""
+    """Microseconds of the parts of a product by copying warps; fitted to 1,100 times, H200."""
 
     start: float  # of a launch
     block: float  # of a block alone, besides its stages

@@ -47,7 +47,7 @@ class Tile:
 
     @property
     def accumulators(self) -> int:
-        """Numbers that the tensor core adds to, of all its rows."""
+        """Sums that a block holds: 64 rows of each warpgroup, also where the tile has fewer."""
         return 64 * self.groups * self.columns
 
     def valid(self, n_batch: int) -> bool:
@@ -80,7 +80,7 @@ class Tile:
     def for_columns(self, along: bool) -> Tile:
         """Return the tile for a factor of the columns that has them along its lines, or not.
 
-        Such columns come in boxes of 16, 32 or 64, so that there may be room for fewer stages.
+        More than 32 such columns come in boxes of 64, so that there may be room for fewer stages.
         """
         if not along or self.columns % box_of(self.columns) == 0:
             return self
@@ -247,7 +247,7 @@ class WarpTile:
 
 
 def box_of(lines: int) -> int:
-    """Lines that are copied together, if they lie along memory."""
+    """Return how many lines a copy takes if they lie side by side in memory."""
     return lines if lines <= 32 else 64
 
 

@@ -164,8 +164,8 @@ def named(name: str) -> Tile | WarpTile:
         return apart(tile)
     if not joins(tile, CLUSTER_SIZES[0]):
         raise ParameterError(
-            f"tile: got {name!r}, need the name of a tile of 64 rows, of at most "
-            f"{_FEW} columns and without a cluster before {JOINED!r}"
+            f"tile: got {name!r}, need before {JOINED!r} the name of a tile of at most 64 rows "
+            f"and {_FEW} columns, without a cluster"
         )
     return joined(cast("Tile", tile))
 

@@ -202,7 +202,7 @@ _LAUNCH = 2.2  # microseconds of such a copy
 def copied(
     m: int, n: int, k: int, crossing: tuple[bool, bool], device: Device
 ) -> tuple[bool, bool]:
-    """Which factors to copy to whole sectors, of those whose rows begin within them."""
+    """Tell which of the factors with rows that begin within sectors of L2 to copy first."""
     if m * n * k < _MUCH_WORK or not has_warpgroups(device):
         return False, False
 

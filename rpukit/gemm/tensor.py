@@ -200,7 +200,8 @@ def choose_of_all(
         return None
 
     def make_trial() -> tune.Trial:
-        a, b = tight(p, q, brief=True)
+        copies = any(isinstance(tile, Tile) for tile in found)
+        a, b = tight(p, q, brief=True) if copies else (p, q)
         variants = [
             _warp_variant(p, q, out, tile, p.depth)
             if isinstance(tile, WarpTile)
