@@ -135,6 +135,7 @@
 #define ROW_A ROW(TRANS_A, TILE_M)
 #define ROW_B ROW(!TRANS_B, TILE_N)
 #define STAGE (SIZE(TRANS_A, TILE_M) + SIZE(!TRANS_B, TILE_N))
+#define BARRIERS (COPIERS ? 16 * ST : 0)  // bytes before the stages
 
 #include "gemm_copies.cuh"
 #include "gemm_lines.cuh"
@@ -161,7 +162,11 @@ using CopiesB = Copies<TILE_N, !TRANS_B, VEC_B>;
 
 extern "C" __global__ void RK_CLUSTER(CLUSTER) __launch_bounds__(THREADS + COPIERS, 1)
 det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c, u32 *turns, REAL *segments) {
-    extern __shared__ __align__(16) unsigned char raw[];
+    extern __shared__ __align__(16) unsigned char barriers[];
+    unsigned char *raw = barriers + BARRIERS;
+#if COPIERS
+    begin_barriers(barriers);
+#endif
     int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N, whole = 8 * tiles_n, block = Sharing::begin(raw, turns);
     int n_segment = (k - 1) / segment + 1, tile = TURNS ? block % (tiles_m * tiles_n) : block / CLUSTER;
     int first_m = tile / whole * 8, lines = min(8, tiles_m - first_m), rest = tile % whole;

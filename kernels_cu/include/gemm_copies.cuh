@@ -6,8 +6,8 @@ __device__ __forceinline__ float fma_rn(float a, float b, float c) { return __fm
 __device__ __forceinline__ double fma_rn(double a, double b, double c) { return __fma_rn(a, b, c); }
 struct __align__(16) Unit { REAL v[UNIT]; };
 
-#define COPY_THREADS (COPIERS ? COPIERS : THREADS)
-__device__ __forceinline__ int copy_thread() { return COPIERS ? (int)threadIdx.x - THREADS : (int)threadIdx.x; }
+#define COPY_THREADS (COPIERS ? 32 : THREADS)  // of a stage
+__device__ __forceinline__ int copy_thread() { return COPIERS ? threadIdx.x % 32 : threadIdx.x; }
 
 // The copies of a thread for a stage: LINES x TILE_K at (line0, k0) of a matrix (n_line, n_k), or with ALONG (n_k, n_line). So many
 // neighbouring threads copy a row that all of them do; a transposing copy of 8 x 4 elements goes to different banks.

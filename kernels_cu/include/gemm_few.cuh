@@ -1,6 +1,7 @@
-// det_gemm.cu for few results, whose time is that of a chain: COPIERS threads fill the stages, THREADS threads multiply.
-// Operands are read some steps ahead, across stages.
+// det_gemm.cu for few results, whose time is that of a chain: COPIERS / 32 warps fill the stages, each every so many, and THREADS
+// threads multiply. Two barriers a stage count who has filled it and who has read it. Operands are read some steps ahead, across stages.
 #pragma once
+#include "rk_tma.cuh"
 
 #if DMMA
 #define GRAIN (RM * RN <= 16 ? 16 : 8)  // steps of the sum that are read, and multiplied, together
@@ -10,7 +11,7 @@
 #define RING 2  // of them in registers
 #define GRAINS (TILE_K / GRAIN)
 #define PARTS (DMMA ? RM * RN / 4 : GRAIN)  // of the work of a grain
-static_assert(GRAINS % RING == 0 && ST >= 3 && THREADS % 32 == 0 && !TURN, "macros");
+static_assert(GRAINS % RING == 0 && GRAINS >= 2 && ST >= 3 && THREADS % 32 == 0 && COPIERS % 32 == 0 && !TURN, "macros");
 
 // Operands of a thread, from its place in a stage. Beyond the end of a sum b is 0; there `end` makes a -0, so that
 // fma(a, b, c) is c: with 0 it would turn -0 into +0.
@@ -76,61 +77,123 @@ struct Ahead {
 };
 #endif
 
-// Steps of the sum in a stage, `left` of them if it is not WHOLE; the first ones of the later stage are read.
-template <bool WHOLE>
-__device__ __forceinline__ void chain_stage(REAL (&acc)[RM][RN], Ahead &v, const REAL *as, const REAL *bs, int later, int left) {
+// Steps of the sum in a stage that is there as a whole. Then the first ones of the stage that is `later` elements on are read, if
+// `more`: when `full` says that it is there. Else what is read is not used.
+__device__ __forceinline__ void chain_stage(REAL (&acc)[RM][RN], Ahead &v, const REAL *as, const REAL *bs, int later, bool more, u32 full, u32 phase) {
+    bool there = !more;
 #pragma unroll
     for (int u = 0; u < GRAINS; ++u) {
-        if (!WHOLE && u * GRAIN >= left) break;
-        if (!WHOLE) v.end(u % RING, left - u * GRAIN);
         v.multiply<0, 1>(u % RING, acc);  // waits for its operands, when no others are on their way
         hold(acc);
-        int from = u + 1 < GRAINS ? 0 : later;  // where there is no later stage, what is read is not used
+        if (u + 1 == GRAINS && !there) rk_wait(full, phase);
+        int from = u + 1 < GRAINS ? 0 : later;
         v.read((u + 1) % RING, as + from, bs + from, (u + 1) % GRAINS * GRAIN);
+        v.multiply<1, PARTS>(u % RING, acc);
+        if (u == GRAINS / 2 - 1) there = there || rk_peek(full, phase);
+    }
+}
+// The `left` steps of the stage in which the sum ends.
+__device__ __forceinline__ void chain_end(REAL (&acc)[RM][RN], Ahead &v, const REAL *as, const REAL *bs, int left) {
+#pragma unroll
+    for (int u = 0; u < GRAINS; ++u) {
+        if (u * GRAIN >= left) break;
+        v.end(u % RING, left - u * GRAIN);
+        v.multiply<0, 1>(u % RING, acc);
+        hold(acc);
+        if (u + 1 < GRAINS) v.read((u + 1) % RING, as, bs, (u + 1) * GRAIN);
         v.multiply<1, PARTS>(u % RING, acc);
     }
 }
 
-// All segments of the block; returns the number of them. Threads that copy ask for the stages; a stage and the one after it have
-// arrived when the others pass the barrier, which is one line for all threads.
+// The stages that a warp fills: it asks for all that the ring has room for, and never waits for what it asked for.
+struct Filling {
+    const REAL *a, *b;
+    u32 stages, full;
+    int k, step, slot, asked;  // the step of the sum at which the next stage begins, whichever warp fills it
+    u32 phase;
+    __device__ __forceinline__ void next(const Results &to, int segment, const Sharing &share) {
+        if (asked < k && step % (COPIERS / 32) == (int)(threadIdx.x - THREADS) / 32) {
+            u32 stage = stages + slot * STAGE * (int)sizeof(REAL);
+            CopiesA ca(stage, a, to.row0, to.m, asked, k);
+            CopiesB cb(stage + SIZE(TRANS_A, TILE_M) * (int)sizeof(REAL), b, to.col0, to.n, asked, k);
+            rk_wait(full + 8 * (ST + slot), phase ^ 1);
+            if (asked + TILE_K <= k) ca.every(), cb.every();
+            else ca.all(a, k), cb.all(b, k);
+            rk_copies_arrive(full + 8 * slot);
+        }
+        asked = next_stage(asked, segment, share), ++step;
+        if (++slot == ST) slot = 0, phase ^= 1;
+    }
+};
+
+// Where the threads that multiply are in the ring of stages.
+struct Reading {
+    const REAL *tiles;
+    int a, b;         // where this thread's lines begin, in the stage
+    u32 full, phase;  // of the stage
+    int slot;
+    // The first operands of the first stage.
+    __device__ __forceinline__ Reading(Ahead &v, const REAL *stages, u32 barriers, bool any) : tiles(stages), full(barriers), phase(0), slot(0) {
+        Place place(threadIdx.x);
+        a = anew(Ahead::place_a(place.m)), b = anew(SIZE(TRANS_A, TILE_M) + Ahead::place_b(place.n));
+        if (!any) return;
+        rk_wait(full, 0);
+        v.read(0, tiles + a, tiles + b, 0);
+    }
+    // Give the stage back, and go to the next one.
+    __device__ __forceinline__ void pass() {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) rk_arrive(full + 8 * ST);
+        bool wraps = ++slot == ST;
+        int back = wraps ? ST : 0;
+        a += (1 - back) * STAGE, b += (1 - back) * STAGE, full += 8 - 8 * back, slot -= back, phase ^= (u32)wraps;
+    }
+    // The steps of a segment; `more`: another one follows.
+    __device__ __forceinline__ void segment(REAL (&acc)[RM][RN], Ahead &v, int n_step, bool more) {
+#pragma unroll 1
+        for (; n_step >= TILE_K; n_step -= TILE_K) {
+            bool wraps = slot + 1 == ST;
+            int further = wraps ? 1 - ST : 1;
+            chain_stage(acc, v, tiles + a, tiles + b, further * STAGE, more || n_step > TILE_K, full + 8 * further, phase ^ (u32)wraps);
+            pass();
+        }
+        if (n_step == 0) return;
+        chain_end(acc, v, tiles + a, tiles + b, n_step);
+        pass();
+    }
+};
+
+// Barriers of the stages: who has filled one, then who has read it.
+__device__ __forceinline__ void begin_barriers(unsigned char *raw) {
+    u32 full = rk_shared_address(raw);
+    if (threadIdx.x % 32 == 0 && threadIdx.x < 64)  // two warps, which share the work
+#pragma unroll
+        for (int s = 0; s < ST; ++s) rk_barrier_init(full + threadIdx.x / 32 * (8 * ST) + 8 * s, threadIdx.x ? THREADS / 32 : 32);
+    rk_barriers_ready();
+}
+
+// All segments of the block; returns the number of them. The stages begin at `raw`, after their barriers.
 __device__ __forceinline__ int few_results(REAL (&acc)[RM][RN], REAL *room, const REAL *a, const REAL *b, unsigned char *raw, const Results &to,
                                            int k, int segment, int n_segment, const Sharing &share) {
     const bool copier = threadIdx.x >= THREADS;
-    const REAL *tiles = (const REAL *)raw;
-    u32 shared = rk_shared_address(raw);
-    Place place(threadIdx.x);
-    int to_a = Ahead::place_a(place.m), to_b = SIZE(TRANS_A, TILE_M) + Ahead::place_b(place.n);
-    int at = share.rank * segment, asked = at, round = 0;
+    u32 full = rk_shared_address(raw) - BARRIERS;
+    int at = share.rank * segment, round = 0;
+    __syncthreads();  // the barriers are there
+    Filling filling{a, b, full + BARRIERS, full, k, 0, 0, at, 0};
     Ahead v;
-    auto ask = [&](int step) {
-        if (asked < k) {
-            u32 stage = shared + step % ST * STAGE * (int)sizeof(REAL);
-            CopiesA ca(stage, a, to.row0, to.m, asked, k);
-            CopiesB cb(stage + SIZE(TRANS_A, TILE_M) * (int)sizeof(REAL), b, to.col0, to.n, asked, k);
-            if (asked + TILE_K <= k) ca.every(), cb.every();
-            else ca.all(a, k), cb.all(b, k);
-        }
-        rk_copies_end();
-        asked = next_stage(asked, segment, share);
-    };
+    Reading reading(v, (const REAL *)raw, full, !copier && at < k);
     if (copier)
 #pragma unroll 1
-        for (int s = 0; s < ST - 1; ++s) ask(s);
+        for (int s = 0; s < ST - 1; ++s) filling.next(to, segment, share);
 #pragma unroll 1
-    for (int step = 0; at < k; ++step) {
-        if (copier) rk_copies_left<ST - 3>();
-        __syncthreads();
-        if (copier) {
-            ask(step + ST - 1);
-        } else {
-            const REAL *now = tiles + step % ST * STAGE;
-            int left = k - at, later = (step % ST + 1 == ST ? 1 - ST : 1) * STAGE;
-            if (step == 0) v.read(0, now + to_a, now + to_b, 0);
-            if (left >= TILE_K) chain_stage<true>(acc, v, now + to_a, now + to_b, later, left);
-            else chain_stage<false>(acc, v, now + to_a, now + to_b, later, left);
-        }
-        if (ends_segment(at, segment, k) && (CLUSTER > 1 || !copier)) add_made(acc, room, to, at, round++, n_segment, segment, k, share);
-        at = next_stage(at, segment, share);
+    while (at < k) {
+        int n_step = min(segment, k - at), last = at + (n_step - 1) / TILE_K * TILE_K, next = next_stage(last, segment, share);
+        if (copier)
+#pragma unroll 1
+            for (int s = 0; s < n_step; s += TILE_K) filling.next(to, segment, share);
+        else reading.segment(acc, v, n_step, next < k);
+        if (CLUSTER > 1 || !copier) add_made(acc, room, to, last, round++, n_segment, segment, k, share);
+        at = next;
     }
     return round;
 }

@@ -37,6 +37,14 @@ static inline void rk_wait(u32 bar, u32 phase) {
     while ((*(u64 *)rk_shared(bar) >> 56 & 1) == phase)
         if (!oncpu::land(bar)) rk_yield();
 }
+// Arrive when the copies that this thread has asked for are there.
+static inline void rk_copies_arrive(u32 bar) {
+    oncpu::current->copies.emplace_back(bar, [bar, asked = oncpu::current->running->copies.tasks] {
+        for (const oncpu::Copy &copy : asked) copy();
+        rk_arrive(bar);
+    });
+    oncpu::current->running->copies.clear();
+}
 // Whether that phase is over.
 static inline bool rk_test(u32 bar, u32 phase) { return (*(u64 *)rk_shared(bar) >> 56 & 1) != phase; }
 static inline bool rk_peek(u32 bar, u32 phase) { return rk_test(bar, phase); }
@@ -93,6 +101,9 @@ __device__ __forceinline__ void rk_arrive(u32 bar) {
 }
 __device__ __forceinline__ void rk_arrive_expect(u32 bar, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void rk_copies_arrive(u32 bar) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
 }
 #if __CUDA_ARCH__ >= 900
 #define RK_TEST "try_wait"  // which sleeps for a while

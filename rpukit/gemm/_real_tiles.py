@@ -73,7 +73,8 @@ class RealTile:
             else:
                 elements += lines * (self.depth + padding)
         stages, results = elements * self.stages, self.rows * self.columns if room else 0
-        return size * (stages + results if room == "beside" else max(stages, results))
+        barriers = 16 * self.stages if self.copiers else 0
+        return barriers + size * (stages + results if room == "beside" else max(stages, results))
 
     def fitted(
         self, trans_a: bool, trans_b: bool, size: int, limit: int, room: str = ""
@@ -117,8 +118,11 @@ FLOAT_TILES = (
     RealTile(8, 64, 64, 2, 4, 4, held=(64, 4)),
     RealTile(4, 32, 256, 1, 1, 6, across=True, held=(256, 6)),
     RealTile(4, 16, 128, 1, 1, 7, held=(128, 7)),
+    RealTile(4, 8, 128, 1, 1, 8, copiers=64),
     RealTile(4, 16, 128, 1, 1, 8, copiers=64),
-    RealTile(8, 32, 128, 2, 1, 4, copiers=64),
+    RealTile(8, 16, 128, 2, 1, 8, copiers=64),
+    RealTile(8, 32, 128, 2, 1, 6, copiers=64),
+    RealTile(16, 16, 64, 2, 2, 8, copiers=64),
     RealTile(16, 32, 64, 1, 4, 6, copiers=64),
     RealTile(16, 64, 64, 2, 4, 4, copiers=64),
     RealTile(32, 64, 64, 4, 4, 3, copiers=64),
@@ -136,7 +140,8 @@ DOUBLE_TILES = (
     RealTile(64, 64, 16, 4, 4, 4, most=4),
     RealTile(32, 32, 16, 2, 2, 4, held=(16, 4)),
     RealTile(4, 32, 32, 1, 1, 10, held=(32, 9)),
-    RealTile(16, 16, 64, 2, 2, 6, tensor=True, copiers=64),
+    RealTile(16, 8, 128, 2, 2, 6, tensor=True, copiers=64),
+    RealTile(16, 16, 128, 2, 2, 5, tensor=True, copiers=64),
     RealTile(16, 32, 32, 2, 2, 6, tensor=True, copiers=64),
     RealTile(16, 64, 32, 2, 4, 6, tensor=True, copiers=64),
     RealTile(32, 32, 32, 4, 4, 4, tensor=True, copiers=64),
@@ -195,8 +200,11 @@ _PACES = {
     "8x64": Pace(2.3, 0.0071, 0.00517, 0.175, 0.184, 0.314, 0.00876),
     "4x32": Pace(2.23, 0.00314, 0.00604, 0.216, 0, 0.0324, 0.0342),
     "4x16": Pace(2.43, 0.00373, 0.00299, 0.465, -0.204, 0.00254, 0.00186),
-    "4x16 few": Pace(2.19, 0.00368, 0.00438, 0.37, -0.307, -0.0673, -0.11),
-    "8x32 few": Pace(2.2, 0.00522, 0.00643, 0.566, -0.184, -0.00856, -0.133),
+    "4x8 few": Pace(2.0, 0.0028, 0.003, 0.37, -0.2, -0.0673, -0.11),
+    "4x16 few": Pace(2.0, 0.003, 0.004, 0.37, -0.2, -0.0673, -0.11),
+    "8x16 few": Pace(2.1, 0.0035, 0.0045, 0.466, -0.184, -0.00856, -0.133),
+    "8x32 few": Pace(2.2, 0.0045, 0.0055, 0.566, -0.184, -0.00856, -0.133),
+    "16x16 few": Pace(2.3, 0.0055, 0.006, 0.3, -0.05, 0.03, -0.01),
     "16x32 few": Pace(2.53, 0.00751, 0.00737, 0.269, -0.00935, 0.0472, -0.00979),
     "16x64 few": Pace(3.41, 0.0103, 0.00914, 0.141, -0.0224, 0.0594, -0.0292),
     "32x64 few": Pace(3.03, 0.0184, 0.0157, 0.598, 0.0482, 0.0721, -0.0369),
@@ -214,7 +222,8 @@ _DOUBLE_PACES = {
     "64x64": Pace(3.37, 0.0529, 0.051, 0.0, 0.0376, 0.0704, -0.0126),
     "32x32": Pace(2.64, 0.0248, 0.0229, 0.0767, 0.014, 0.038, 0.03),
     "4x32": Pace(2.16, 0.00775, 0.00843, -0.0196, 0.00916, 0.0377, 0.0039),
-    "16x16 tensor few": Pace(2.01, 0.0035, 0.00457, 0.359, -0.102, 0.126, -0.0079),
+    "16x8 tensor few": Pace(2.0, 0.0034, 0.004, 0.359, -0.102, 0.126, -0.0079),
+    "16x16 tensor few": Pace(2.0, 0.0035, 0.0045, 0.359, -0.102, 0.126, -0.0079),
     "16x32 tensor few": Pace(2.07, 0.00676, 0.00624, 0.145, 0.00239, 0.198, -0.0238),
     "16x64 tensor few": Pace(2.18, 0.0108, 0.0112, 0.389, 0.0564, 0.114, -0.00722),
     "32x32 tensor few": Pace(2.55, 0.0138, 0.0109, 0.0796, 0.049, 0.09, -0.00419),
