@@ -21,7 +21,7 @@
 //         a multiple of; of c: results that are stored together), TURN, ADD, ALPHA, DMMA (double: on tensor cores,
 //         which make the same chain; TILE_K % 16 == 0, RM = TILE_M / 16 or TILE_M / 8: two lines of warps or one; RN even, of TILE_N
 //         4 RN or more; TILE_K % 32 == 0 for RM RN < 16),
-//         COPIERS (threads that copy, gemm_few.cuh), CLUSTER (1, 2, 4, 8), ROOM (1: sums of segments wait in shared memory, beside the
+//         COPIERS (threads that copy, gemm_few.cuh; with TURN they transpose matrices whose lines lie along memory), CLUSTER (1, 2, 4, 8), ROOM (1: sums of segments wait in shared memory, beside the
 //         stages; in their place if CLUSTER > 1, which needs that there are not more segments),
 //         TURNS (1: as many blocks a tile as segments, ADD 0 or 1; `turns` (1 + warps that multiply of all tiles) zeros;
 //         2: so, too, with `segments` (tiles, segments, TILE_M x TILE_N)).
@@ -41,6 +41,10 @@
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=4 ST=4 VEC_A=2 VEC_B=1
 // check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7 COPIERS=64 VEC_A=4 VEC_B=1
 // check: TILE_M=8 TILE_N=32 TILE_K=64 RM=2 RN=1 ST=5 COPIERS=64 CLUSTER=8 TRANS_B=1 VEC_A=2 VEC_B=4
+// check: TILE_M=4 TILE_N=8 TILE_K=128 RM=1 RN=1 ST=8 COPIERS=64 VEC_A=4 VEC_B=4 TURN=1
+// check: TILE_M=8 TILE_N=16 TILE_K=128 RM=2 RN=1 ST=7 COPIERS=64 VEC_A=1 VEC_B=1 TURN=1 TRANS_A=1 TURNS=2
+// check: TILE_M=16 TILE_N=16 TILE_K=64 RM=2 RN=2 ST=8 COPIERS=64 VEC_A=4 VEC_B=4
+// check: REAL=double TILE_M=16 TILE_N=8 TILE_K=128 RM=2 RN=2 ST=6 COPIERS=64 DMMA=1 VEC_A=2 VEC_B=2
 // check: REAL=double TILE_M=16 TILE_N=32 TILE_K=32 RM=2 RN=2 ST=5 COPIERS=64 DMMA=1 TRANS_A=1
 // check: REAL=double TILE_M=64 TILE_N=64 TILE_K=32 RM=4 RN=8 ST=4 COPIERS=64 DMMA=1 VEC_B=2 VEC_C=2
 // check: TILE_M=64 VEC_A=4 VEC_B=4 VEC_C=4 TURN=1 TRANS_B=1 ROOM=1 ST=3
@@ -126,12 +130,14 @@
 #define UNIT (16 / (int)sizeof(REAL))
 #define UNROLL (RM * RN < 64 ? TILE_K : 16) / UNIT          // limited by the instruction cache
 #define AHEAD (RM * RN < 4 ? 4 : RM * RN < 64 ? 1 : 0)      // units of the sum that are read before they are used
-// In shared memory a matrix lies along its lines or, turned, along the sum; padding keeps what is read together in different banks.
-#define ACROSS_A (TRANS_A || TURN)
-#define ACROSS_B (!TRANS_B || TURN)
+// In shared memory a matrix lies along its lines or, turned, along the sum; with COPIERS those are turned that lie along their lines.
+// Padding keeps what is read together in different banks.
+#define ACROSS(ALONG) (COPIERS && TURN ? 0 : ALONG || TURN)
+#define ACROSS_A ACROSS(TRANS_A)
+#define ACROSS_B ACROSS(!TRANS_B)
 #define PIPED (!COPIERS && (DMMA || (ACROSS_A && ACROSS_B && RM * RN >= 32)))  // operands are read ahead across stages
-#define ROW(ALONG, LINES) (ALONG || TURN ? LINES + (DMMA ? 4 : ALONG ? 0 : UNIT) : TILE_K + (DMMA ? 4 : UNIT))
-#define SIZE(ALONG, LINES) ((ALONG || TURN ? TILE_K : LINES) * ROW(ALONG, LINES))
+#define ROW(ALONG, LINES) (ACROSS(ALONG) ? LINES + (DMMA ? 4 : ALONG ? 0 : UNIT) : TILE_K + (DMMA ? 4 : UNIT))
+#define SIZE(ALONG, LINES) ((ACROSS(ALONG) ? TILE_K : LINES) * ROW(ALONG, LINES))
 #define ROW_A ROW(TRANS_A, TILE_M)
 #define ROW_B ROW(!TRANS_B, TILE_N)
 #define STAGE (SIZE(TRANS_A, TILE_M) + SIZE(!TRANS_B, TILE_N))

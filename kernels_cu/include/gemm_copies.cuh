@@ -12,7 +12,7 @@ __device__ __forceinline__ int copy_thread() { return COPIERS ? threadIdx.x % 32
 // The copies of a thread for a stage: LINES x TILE_K at (line0, k0) of a matrix (n_line, n_k), or with ALONG (n_k, n_line). So many
 // neighbouring threads copy a row that all of them do; a transposing copy of 8 x 4 elements goes to different banks.
 template <int LINES, int ALONG, int VEC> struct Copies {
-    static constexpr bool turned = TURN && !ALONG;
+    static constexpr bool turned = TURN && (COPIERS ? ALONG : !ALONG);
     static constexpr int vec = turned ? 1 : VEC, rows = ALONG ? TILE_K : LINES, across = (ALONG ? LINES : TILE_K) / vec;
     static constexpr int even = across & -across, most = turned ? 8 : COPY_THREADS & -COPY_THREADS;
     static constexpr int wide = even < most ? even : most, turns = across / wide, apart = COPY_THREADS / wide;  // threads a row; rows

@@ -64,11 +64,12 @@ template <int LINES, int MN, int VEC, int WARPS = 1> struct Feed {
             if (u < count) rk_write_word(to(stage, u0 + u), v[u]);
     }
     // The two halves of a copy through registers, of at most BATCH rows; others are complete with the first.
-    __device__ __forceinline__ void take(u32 (&v)[BATCH], u32 stage, int left) const {
-        static_assert(VEC > 1 || count <= BATCH, "rows of a warp");
+    static constexpr bool taken = VEC > 1 || count <= BATCH;
+    template <bool WHOLE = false> __device__ __forceinline__ void take(u32 (&v)[BATCH], u32 stage, int left) const {
+        static_assert(taken, "rows of a warp");
         if (idle) return;
-        if constexpr (VEC > 1) ask<false>(stage, left);
-        else read<false>(v, 0, left);
+        if constexpr (VEC > 1) ask<WHOLE>(stage, left);
+        else read<WHOLE>(v, 0, left);
     }
     __device__ __forceinline__ void leave(const u32 (&v)[BATCH], u32 stage) const {
         if (VEC == 1 && !idle) write(v, stage, 0);

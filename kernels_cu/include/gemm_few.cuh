@@ -11,7 +11,7 @@
 #define RING 2  // of them in registers
 #define GRAINS (TILE_K / GRAIN)
 #define PARTS (DMMA ? RM * RN / 4 : GRAIN)  // of the work of a grain
-static_assert(GRAINS % RING == 0 && GRAINS >= 2 && ST >= 3 && THREADS % 32 == 0 && COPIERS % 32 == 0 && !TURN, "macros");
+static_assert(GRAINS % RING == 0 && GRAINS >= 2 && ST >= 3 && THREADS % 32 == 0 && COPIERS % 32 == 0 && !(TURN && DMMA), "macros");
 
 // Operands of a thread, from its place in a stage. Beyond the end of a sum b is 0; there `end` makes a -0, so that
 // fma(a, b, c) is c: with 0 it would turn -0 into +0.

@@ -1,74 +1,87 @@
 // det_gemm_mma.cu for few results, whose time is that of a chain, and for factors that begin anywhere: COPIERS warps fill
-// the stages, each every COPIERS-th, and WI x WJ warps multiply. Operands are read a stage ahead.
+// the stages, each every COPIERS-th, and WI x WJ warps multiply. Operands are read a stage ahead, and stages are waited for in pairs.
 #pragma once
 #include "gemm_feed.cuh"
 #include "rk_tma.cuh"
 
-#define OWN (ST / COPIERS)                   // stages of a copying warp
-#define LAG (OWN > 2 ? OWN - 2 : 0)          // of them on their way while one more is announced
+#define PAIRS (ST / 2)
 static_assert(ST % COPIERS == 0 && ST % 2 == 0 && SEGMENT / BK % ST == 0, "macros");
 
+using FeedP = Feed<BI, P_MN, P_VEC>;
+using FeedQ = Feed<BJ, Q_MN, Q_VEC>;
+// Fill a stage, `left` terms of which exist. Of what goes through registers all is asked for before the first word is there.
+template <bool WHOLE> __device__ __forceinline__ void fill(const FeedP &of_p, const FeedQ &of_q, u32 stage, int left) {
+    if constexpr (THROUGH && FeedP::taken && FeedQ::taken) {
+        u32 v[2][BATCH];
+        of_p.template take<WHOLE>(v[0], stage, left), of_q.template take<WHOLE>(v[1], stage + BI * BK * 2, left);
+        of_p.leave(v[0], stage), of_q.leave(v[1], stage + BI * BK * 2);
+    } else of_p.template every<WHOLE>(stage, left), of_q.template every<WHOLE>(stage + BI * BK * 2, left);
+}
+// A warp never waits for what it asked for: a stage is full when the copies of all lanes are there.
 __device__ __forceinline__ void copy_stages(u32 shared, u32 full, u32 empty, const u16 *p, const u16 *q, int ld_p, int ld_q, int i0, int j0,
                                             int n_i, int n_j, int n_r) {
-    int mine = threadIdx.x / 32 - WI * WJ, n_step = (n_r + BK - 1) / BK, slot = mine, behind = mine;
+    int mine = threadIdx.x / 32 - WI * WJ, slot = mine;
     u32 phase = 1;
-    Feed<BI, P_MN, P_VEC> of_p(p, ld_p, i0, n_i, mine * BK);
-    Feed<BJ, Q_MN, Q_VEC> of_q(q, ld_q, j0, n_j, mine * BK);
-    auto announce = [&]() {  // the stage of this warp that was requested first
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) rk_arrive(full + 8 * behind);
-        behind = behind + COPIERS < ST ? behind + COPIERS : mine;
-    };
-    int asked = 0;
+    FeedP of_p(p, ld_p, i0, n_i, mine * BK);
+    FeedQ of_q(q, ld_q, j0, n_j, mine * BK);
 #pragma unroll 1
-    for (int k = mine; k < n_step; k += COPIERS, ++asked) {
-        u32 stage = shared + slot * STAGE;
-        int left = n_r - k * BK;
-        rk_wait(empty + 8 * slot, phase);
-        if (left >= BK) of_p.every<true>(stage, left), of_q.every<true>(stage + BI * BK * 2, left);
-        else of_p.every<false>(stage, left), of_q.every<false>(stage + BI * BK * 2, left);
-        rk_copies_end();
+    for (int left = n_r - mine * BK; left > 0; left -= COPIERS * BK) {
+        rk_wait(empty + 8 * (slot / 2), phase);
+        if (left >= BK) fill<true>(of_p, of_q, shared + slot * STAGE, left);
+        else fill<false>(of_p, of_q, shared + slot * STAGE, left);
         of_p.skip(COPIERS * BK), of_q.skip(COPIERS * BK);
+        if (THROUGH) {
+            rk_copies_end(), rk_copies_left<0>();
+            rk_arrive(full + 8 * slot);
+        } else rk_copies_arrive(full + 8 * slot);
         slot += COPIERS;
         if (slot >= ST) slot = mine, phase ^= 1;
-        if (THROUGH) rk_copies_left<0>(), announce();
-        else if (asked >= LAG) rk_copies_left<LAG>(), announce();
     }
-    if (!THROUGH) {
-        rk_copies_left<0>();
-        for (int k = min(asked, LAG); k > 0; --k) announce();
+    rk_copies_end(), rk_copies_left<0>();
+}
+
+// A turn of the ring, of whose stages `left` are filled, if not ALL and more. The next stage is read after the first products of
+// one: they wait for what was read before, and so they would wait for it, too. `there`: whether the pair after the next one is.
+template <bool ALL> __device__ __forceinline__ void chain_turn(float (&d)[MI][MJ][4], Steps (&v)[2], u32 shared, u32 full, int wi, int wj, int left, u32 phase, bool &there) {
+#pragma unroll
+    for (int t = 0; t < PAIRS; ++t) {
+        int next = (t + 1) % PAIRS * 2, later = (t + 2) % PAIRS * 2;
+        u32 of_next = phase ^ (u32)(next == 0), of_later = phase ^ (u32)(later < 4);
+        if (!ALL && 2 * t >= left) break;
+        v[0].multiply<0, 1>(d);
+        v[1].read(shared + (2 * t + 1) * STAGE, wi, wj);  // not used if it is not filled
+        v[0].multiply<1, STEPS>(d);
+        if (ALL || 2 * t + 1 < left) {
+            v[1].multiply<0, 1>(d);
+            if (ALL || 2 * t + 2 < left) {
+                if (!there) {
+                    rk_wait(full + 8 * next, of_next);
+                    if ((ALL && next) || 2 * t + 3 < left) rk_wait(full + 8 * next + 8, of_next);
+                }
+                v[0].read(shared + next * STAGE, wi, wj);
+            }
+            v[1].multiply<1, STEPS - 1>(d);
+            there = ((ALL && later > 2) || 2 * t + 5 < left) && rk_peek(full + 8 * later, of_later) && rk_peek(full + 8 * later + 8, of_later);
+            v[1].multiply<STEPS - 1, STEPS>(d);
+        }
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) rk_arrive(full + 8 * (ST + t));
     }
 }
 
-// Chains over all stages, restarted after every segment; results of segments are added left to right. The next stage is
-// read after the first products: they wait for what was read before, and so they would wait for it, too.
+// Chains over all stages, restarted after every segment; results of segments are added left to right.
 __device__ __forceinline__ void chain_stages(float (&d)[MI][MJ][4], u32 shared, u32 full, int wi, int wj, int n_step) {
     float sum[MI][MJ][4];
     Steps v[2];
     u32 phase = 0;
-    bool there = n_step > 1 && rk_test(full + 8, 0);
+    bool there = false;
     rk_wait(full, 0);
+    if (n_step > 1) rk_wait(full + 8, 0);
     v[0].read(shared, wi, wj);
 #pragma unroll 1
-    for (int left = n_step; left > 0; left -= ST) {
-#pragma unroll
-        for (int s = 0; s < ST; ++s) {
-            if (s >= left) break;
-            constexpr int far = 2;
-            int next = (s + 1) % ST, later = (s + far) % ST;
-            u32 flip = s + 1 == ST;
-            v[s % 2].multiply<0, 1>(d);
-            if (s + 1 < left) {
-                if (!there) rk_wait(full + 8 * next, phase ^ flip);
-                v[1 - s % 2].read(shared + next * STAGE, wi, wj);
-            }
-            v[s % 2].multiply<1, STEPS - 1>(d);
-            there = s + far < left && rk_test(full + 8 * later, phase ^ (u32)(s + far >= ST));
-            v[s % 2].multiply<STEPS - 1, STEPS>(d);
-            __syncwarp();
-            if (threadIdx.x % 32 == 0) rk_arrive(full + 8 * (ST + s));
-        }
-        phase ^= 1;
+    for (int left = n_step; left > 0; left -= ST, phase ^= 1) {
+        if (left > ST) chain_turn<true>(d, v, shared, full, wi, wj, left, phase, there);
+        else chain_turn<false>(d, v, shared, full, wi, wj, left, phase, there);
         int made = n_step - left + ST, turn = SEGMENT / BK;
         if (made < n_step ? made % turn != 0 : n_step <= turn) continue;
 #pragma unroll
@@ -85,13 +98,10 @@ __device__ __forceinline__ bool thin_results(float (&d)[MI][MJ][4], u32 shared, 
                                              int n_i, int n_j, int n_r, int wi, int wj) {
     shared = __shfl_sync(~0u, shared, 0);  // else the assembler computes it again and again
     u32 full = shared + ST * STAGE, empty = full + 8 * ST;
-    if (threadIdx.x == 0) {
-        for (int s = 0; s < ST; ++s) {
-            rk_barrier_init(full + 8 * s, 1);
-            rk_barrier_init(empty + 8 * s, WI * WJ);
-        }
-        rk_barriers_ready();
-    }
+    if (threadIdx.x % 32 == 0 && threadIdx.x < 64)  // two warps, which share the work
+#pragma unroll
+        for (int s = 0; s < ST; ++s) rk_barrier_init(full + threadIdx.x / 32 * (8 * ST) + 8 * s, threadIdx.x ? WI * WJ : 32);
+    rk_barriers_ready();
     __syncthreads();
     if (threadIdx.x >= N_THREAD) {
         copy_stages(shared, full, empty, p, q, ld_p, ld_q, i0, j0, n_i, n_j, n_r);

@@ -25,7 +25,7 @@ class RealTile:
     columns_per_thread: int
     stages: int
     tensor: bool = False  # float64 on tensor cores: the same chain
-    turn: bool = False  # transpose factors that lie along the sum on the way to shared memory
+    turn: bool = False  # transpose factors along the sum, for `copiers` those across it, as they come
     across: bool = False  # for a b whose columns lie along its lines
     copiers: int = 0  # threads that only copy, so that few results take the time of their chains
     held: tuple[int, int] | None = None  # depth and stages beside the sums of segments
@@ -67,8 +67,9 @@ class RealTile:
         unit = 4 if self.tensor else 16 // size
         elements = 0
         for lines, across in ((self.rows, trans_a), (self.columns, not trans_b)):
-            padding = 0 if across and not self.tensor else unit
-            if across or self.turn:
+            turned = self.turn and across == (self.copiers > 0)
+            padding = 0 if across and not turned and not self.tensor else unit
+            if across != turned:
                 elements += self.depth * (lines + padding)
             else:
                 elements += lines * (self.depth + padding)
@@ -118,9 +119,9 @@ FLOAT_TILES = (
     RealTile(8, 64, 64, 2, 4, 4, held=(64, 4)),
     RealTile(4, 32, 256, 1, 1, 6, across=True, held=(256, 6)),
     RealTile(4, 16, 128, 1, 1, 7, held=(128, 7)),
-    RealTile(4, 8, 128, 1, 1, 8, copiers=64),
+    RealTile(4, 8, 128, 1, 1, 8, turn=True, copiers=64),
     RealTile(4, 16, 128, 1, 1, 8, copiers=64),
-    RealTile(8, 16, 128, 2, 1, 8, copiers=64),
+    RealTile(8, 16, 128, 2, 1, 8, turn=True, copiers=64),
     RealTile(8, 32, 128, 2, 1, 6, copiers=64),
     RealTile(16, 16, 64, 2, 2, 8, copiers=64),
     RealTile(16, 32, 64, 1, 4, 6, copiers=64),
@@ -200,13 +201,13 @@ _PACES = {
     "8x64": Pace(2.3, 0.0071, 0.00517, 0.175, 0.184, 0.314, 0.00876),
     "4x32": Pace(2.23, 0.00314, 0.00604, 0.216, 0, 0.0324, 0.0342),
     "4x16": Pace(2.43, 0.00373, 0.00299, 0.465, -0.204, 0.00254, 0.00186),
-    "4x8 few": Pace(2.0, 0.0028, 0.003, 0.37, -0.2, -0.0673, -0.11),
-    "4x16 few": Pace(2.0, 0.003, 0.004, 0.37, -0.2, -0.0673, -0.11),
-    "8x16 few": Pace(2.1, 0.0035, 0.0045, 0.466, -0.184, -0.00856, -0.133),
-    "8x32 few": Pace(2.2, 0.0045, 0.0055, 0.566, -0.184, -0.00856, -0.133),
-    "16x16 few": Pace(2.3, 0.0055, 0.006, 0.3, -0.05, 0.03, -0.01),
-    "16x32 few": Pace(2.53, 0.00751, 0.00737, 0.269, -0.00935, 0.0472, -0.00979),
-    "16x64 few": Pace(3.41, 0.0103, 0.00914, 0.141, -0.0224, 0.0594, -0.0292),
+    "4x8 few": Pace(2.25, 0.0027, 0.00274, 0.11, -0.06, -0.0961, 0.00204),
+    "4x16 few": Pace(2.14, 0.0035, 0.00378, 0.246, -0.146, -0.0562, -0.138),
+    "8x16 few": Pace(2.41, 0.0038, 0.00406, 0.38, -0.14, -0.0158, -0.0521),
+    "8x32 few": Pace(2.37, 0.00505, 0.00511, 0.822, -0.135, -0.0135, 0.024),
+    "16x16 few": Pace(2.25, 0.00506, 0.00518, 0.285, -0.051, -0.1, -0.0128),
+    "16x32 few": Pace(2.05, 0.00678, 0.00678, 0.725, 0.12, -0.00164, -0.0774),
+    "16x64 few": Pace(2.66, 0.0104, 0.00857, 0.606, 0.277, -0.1, -0.00832),
     "32x64 few": Pace(3.03, 0.0184, 0.0157, 0.598, 0.0482, 0.0721, -0.0369),
     "128x64": Pace(7.39, 0.0435, 0.0419, 0.051, 0.0389, 0.0233, 0.00029),
     "96x64": Pace(6.92, 0.0344, 0.0315, -2e-05, 0.0648, 0.0393, 0.0384),
@@ -222,13 +223,13 @@ _DOUBLE_PACES = {
     "64x64": Pace(3.37, 0.0529, 0.051, 0.0, 0.0376, 0.0704, -0.0126),
     "32x32": Pace(2.64, 0.0248, 0.0229, 0.0767, 0.014, 0.038, 0.03),
     "4x32": Pace(2.16, 0.00775, 0.00843, -0.0196, 0.00916, 0.0377, 0.0039),
-    "16x8 tensor few": Pace(2.0, 0.0034, 0.004, 0.359, -0.102, 0.126, -0.0079),
-    "16x16 tensor few": Pace(2.0, 0.0035, 0.0045, 0.359, -0.102, 0.126, -0.0079),
-    "16x32 tensor few": Pace(2.07, 0.00676, 0.00624, 0.145, 0.00239, 0.198, -0.0238),
-    "16x64 tensor few": Pace(2.18, 0.0108, 0.0112, 0.389, 0.0564, 0.114, -0.00722),
-    "32x32 tensor few": Pace(2.55, 0.0138, 0.0109, 0.0796, 0.049, 0.09, -0.00419),
+    "16x8 tensor few": Pace(2.53, 0.00349, 0.0035, 0.273, -0.0445, -0.00624, 0.0425),
+    "16x16 tensor few": Pace(2.73, 0.00399, 0.00399, 0.293, -0.0107, 0.0756, 0.0663),
+    "16x32 tensor few": Pace(1.97, 0.00614, 0.00544, 0.738, 0.132, 0.0979, -0.0047),
+    "16x64 tensor few": Pace(2.16, 0.00922, 0.0105, 0.529, 0.15, -0.1, -0.00722),
+    "32x32 tensor few": Pace(2.4, 0.0139, 0.0104, 0.192, 0.042, -0.0383, -0.00419),
     "64x32 tensor few": Pace(2.13, 0.022, 0.0187, 0.0911, -0.135, 0.129, -0.02),
-    "4x16 few": Pace(2.06, 0.00621, 0.00491, 0.0664, 0.0208, -0.0181, -0.0155),
+    "4x16 few": Pace(2.23, 0.0047, 0.00477, 0.0037, -0.0467, 0.0337, -0.00609),
     "80x64 tensor": Pace(3.76, 0.0321, 0.026, 0.24, 0.0382, 0.0674, 0.0372),
     "48x64 tensor": Pace(3.97, 0.0165, 0.0157, 0.146, 0.00934, 0.00825, 0.0494),
     "32x64 tensor": Pace(3.15, 0.0163, 0.0114, 0.123, 0.0434, 0.0217, 0.0585),
