@@ -171,7 +171,8 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
     extern __shared__ __align__(16) unsigned char barriers[];
     unsigned char *raw = barriers + BARRIERS;
 #if COPIERS
-    begin_barriers(barriers);
+    rk_barriers_begin<ST>(rk_shared_address(barriers), 32), rk_barriers_begin<ST, 1>(rk_shared_address(barriers) + 8 * ST, THREADS / 32);
+    rk_barriers_ready();
 #endif
     int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N, whole = 8 * tiles_n, block = Sharing::begin(raw, turns);
     int n_segment = (k - 1) / segment + 1, tile = TURNS ? block % (tiles_m * tiles_n) : block / CLUSTER;

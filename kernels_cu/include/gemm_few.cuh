@@ -109,10 +109,10 @@ __device__ __forceinline__ void chain_end(REAL (&acc)[RM][RN], Ahead &v, const R
 struct Filling {
     const REAL *a, *b;
     u32 stages, full;
-    int k, step, slot, asked;  // the step of the sum at which the next stage begins, whichever warp fills it
+    int k, warp, step, slot, asked;  // the step of the sum at which the next stage begins, whichever warp fills it
     u32 phase;
     __device__ __forceinline__ void next(const Results &to, int segment, const Sharing &share) {
-        if (asked < k && step % (COPIERS / 32) == (int)(threadIdx.x - THREADS) / 32) {
+        if (asked < k && step % (COPIERS / 32) == warp) {
             u32 stage = stages + slot * STAGE * (int)sizeof(REAL);
             CopiesA ca(stage, a, to.row0, to.m, asked, k);
             CopiesB cb(stage + SIZE(TRANS_A, TILE_M) * (int)sizeof(REAL), b, to.col0, to.n, asked, k);
@@ -163,23 +163,15 @@ struct Reading {
     }
 };
 
-// Barriers of the stages: who has filled one, then who has read it.
-__device__ __forceinline__ void begin_barriers(unsigned char *raw) {
-    u32 full = rk_shared_address(raw);
-    if (threadIdx.x % 32 == 0 && threadIdx.x < 64)  // two warps, which share the work
-#pragma unroll
-        for (int s = 0; s < ST; ++s) rk_barrier_init(full + threadIdx.x / 32 * (8 * ST) + 8 * s, threadIdx.x ? THREADS / 32 : 32);
-    rk_barriers_ready();
-}
-
 // All segments of the block; returns the number of them. The stages begin at `raw`, after their barriers.
 __device__ __forceinline__ int few_results(REAL (&acc)[RM][RN], REAL *room, const REAL *a, const REAL *b, unsigned char *raw, const Results &to,
                                            int k, int segment, int n_segment, const Sharing &share) {
-    const bool copier = threadIdx.x >= THREADS;
+    const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0) - THREADS / 32;  // the compiler sees that a warp has one
+    const bool copier = warp >= 0;
     u32 full = rk_shared_address(raw) - BARRIERS;
     int at = share.rank * segment, round = 0;
     __syncthreads();  // the barriers are there
-    Filling filling{a, b, full + BARRIERS, full, k, 0, 0, at, 0};
+    Filling filling{a, b, full + BARRIERS, full, k, warp, 0, 0, at, 0};
     Ahead v;
     Reading reading(v, (const REAL *)raw, full, !copier && at < k);
     if (copier)

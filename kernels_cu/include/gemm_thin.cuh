@@ -20,7 +20,7 @@ template <bool WHOLE> __device__ __forceinline__ void fill(const FeedP &of_p, co
 // A warp never waits for what it asked for: a stage is full when the copies of all lanes are there.
 __device__ __forceinline__ void copy_stages(u32 shared, u32 full, u32 empty, const u16 *p, const u16 *q, int ld_p, int ld_q, int i0, int j0,
                                             int n_i, int n_j, int n_r) {
-    int mine = threadIdx.x / 32 - WI * WJ, slot = mine;
+    int mine = __shfl_sync(~0u, threadIdx.x / 32, 0) - WI * WJ, slot = mine;  // the compiler sees that a warp has one
     u32 phase = 1;
     FeedP of_p(p, ld_p, i0, n_i, mine * BK);
     FeedQ of_q(q, ld_q, j0, n_j, mine * BK);
@@ -61,7 +61,7 @@ template <bool ALL> __device__ __forceinline__ void chain_turn(float (&d)[MI][MJ
                 v[0].read(shared + next * STAGE, wi, wj);
             }
             v[1].multiply<1, STEPS - 1>(d);
-            there = ((ALL && later > 2) || 2 * t + 5 < left) && rk_peek(full + 8 * later, of_later) && rk_peek(full + 8 * later + 8, of_later);
+            there = ((ALL && later > 2) || 2 * t + 5 < left) && rk_peek(full + 8 * later, of_later) & rk_peek(full + 8 * later + 8, of_later);
             v[1].multiply<STEPS - 1, STEPS>(d);
         }
         __syncwarp();
@@ -96,12 +96,10 @@ __device__ __forceinline__ void chain_stages(float (&d)[MI][MJ][4], u32 shared, 
 // Whether the thread has results.
 __device__ __forceinline__ bool thin_results(float (&d)[MI][MJ][4], u32 shared, const u16 *p, const u16 *q, int ld_p, int ld_q, int i0, int j0,
                                              int n_i, int n_j, int n_r, int wi, int wj) {
+    rk_barriers_begin<ST>(shared + ST * STAGE, 32), rk_barriers_begin<PAIRS, 1>(shared + ST * (STAGE + 8), WI * WJ);
+    rk_barriers_ready();
     shared = __shfl_sync(~0u, shared, 0);  // else the assembler computes it again and again
     u32 full = shared + ST * STAGE, empty = full + 8 * ST;
-    if (threadIdx.x % 32 == 0 && threadIdx.x < 64)  // two warps, which share the work
-#pragma unroll
-        for (int s = 0; s < ST; ++s) rk_barrier_init(full + threadIdx.x / 32 * (8 * ST) + 8 * s, threadIdx.x ? WI * WJ : 32);
-    rk_barriers_ready();
     __syncthreads();
     if (threadIdx.x >= N_THREAD) {
         copy_stages(shared, full, empty, p, q, ld_p, ld_q, i0, j0, n_i, n_j, n_r);

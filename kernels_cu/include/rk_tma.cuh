@@ -154,3 +154,10 @@ template <int N> __device__ __forceinline__ void rk_more_registers() { asm volat
 template <int N> __device__ __forceinline__ void rk_fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 __device__ __forceinline__ void rk_sync_group(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
 #endif
+
+// N barriers of so many arrivals each, by one thread of a warp: addresses that are the same for all threads cost least.
+template <int N, int WARP = 0> __device__ __forceinline__ void rk_barriers_begin(u32 first, u32 arrivals) {
+    if (threadIdx.x == 32 * WARP)
+#pragma unroll
+        for (int s = 0; s < N; ++s) rk_barrier_init(first + 8 * s, arrivals);
+}

@@ -244,6 +244,7 @@ def cases() -> Iterator[tuple[str, Case]]:
         ("f8", "32x32 tensor"),
         ("f4", "64x32"),
         ("f8", "64x64 tensor"),
+        ("f4", "4x8 few"),
     ):
         name = f"{dtype}-turns-{tile}"
         yield "det_gemm", Case(name, gemm_in_turns(40, 37, 3079, dtype, tile, 37))
@@ -253,6 +254,9 @@ def cases() -> Iterator[tuple[str, Case]]:
         ("f8", "32x32 tensor few"),
         ("f4", "16x32"),
         ("f8", "48x64 tensor"),
+        ("f4", "8x16 few"),
+        ("f4", "16x16 few"),
+        ("f8", "16x8 tensor few"),
     ):
         name, run = (
             f"{dtype}-at-once-{tile}",
