@@ -56,6 +56,28 @@ def draw(count: int, seed: int, dtypes: tuple[str, ...]) -> Iterator[Shape]:
         yield Shape(m, k, n, layout, dtype)
 
 
+def draw_few(count: int, seed: int, dtypes: tuple[str, ...]) -> Iterator[Shape]:
+    """Draw products of few results: 1 to 64 rows, at most 60,000 results, 64 to 20,000 terms.
+
+    NN and NT; two fifths have odd k and n, the others multiples of 8.
+    """
+    rng = np.random.default_rng(seed)
+    made = 0
+    while made < count:
+        dtype, layout = dtypes[made % len(dtypes)], LAYOUTS[int(rng.integers(2))]
+        odd = rng.random() < 0.4
+        m, n, k = (
+            round(math.exp(rng.uniform(math.log(low), math.log(high))))
+            for low, high in ((1, 64), (64, 4096), (64, 20000))
+        )
+        n, k = (x | 1 if odd else -(-x // 8) * 8 for x in (n, k))
+        size = {"float32": 4, "float64": 8}.get(dtype, 2)
+        if k * n * size > 60e6 or m * n > 60000:
+            continue
+        made += 1
+        yield Shape(m, k, n, layout, dtype)
+
+
 def measure(bench: Any, shapes: list[Shape], out: Path | None = None) -> None:
     """Time every shape beside cuBLAS; print the table, the means and the worst cells."""
     rows = []

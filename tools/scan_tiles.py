@@ -314,6 +314,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--random", type=int, default=96)
     parser.add_argument("--seeds", default="1")
+    parser.add_argument("--few", action="store_true", help="draw products of few results only")
     parser.add_argument(
         "--shapes", default="", help="more shapes, m x k x n: 64x4096x4096,bfloat16/NT/1x72x8,..."
     )
@@ -329,7 +330,8 @@ def main() -> int:
     begin = time.perf_counter()
     dtypes = tuple(given.dtypes.split(","))
     seeds = [int(x) for x in given.seeds.split(",")]
-    drawn = [list(random_products.draw(given.random, seed, dtypes)) for seed in seeds]
+    draw = random_products.draw_few if given.few else random_products.draw
+    drawn = [list(draw(given.random, seed, dtypes)) for seed in seeds]
     print("tiles", given.dtypes, given.seeds)
     shapes = [
         Shape(*map(int, text.split("/")[-1].split("x")), layout, dtype)

@@ -150,7 +150,7 @@ def _narrow_pace(
 
 
 class Paces(NamedTuple):
-    """Microseconds of the parts of a product by copying warps; fitted to 1,100 times, H200."""
+    """Microseconds of the parts of a product by copying warps; fitted to times on an H200."""
 
     start: float  # of a launch
     block: float  # of a block alone, besides its stages
