@@ -73,21 +73,33 @@ class LastRound:
 
 
 class FewResults:
-    """16-bit products of few results and long sums: tiles of few lines, of weights (k, n)."""
+    """Products of few results, whose time is that of a chain, of weights (k, n)."""
 
-    params = (DEVICES, [(1, 9632, 112), (43, 7648, 136), (43, 5273, 369)])
-    param_names = ["device", "sizes"]
+    params = (
+        DEVICES,
+        [
+            (1, 9632, 112, "bfloat16"),
+            (43, 7648, 136, "bfloat16"),
+            (43, 5273, 369, "bfloat16"),
+            (1, 1024, 128, "float32"),
+            (7, 1003, 511, "float32"),
+            (16, 1024, 256, "float64"),
+        ],
+    )
+    param_names = ["device", "product"]
 
-    def setup(self, device, sizes):
+    def setup(self, device, product):
         require(device)
-        m, k, n = sizes if device == "gpu" else (sizes[0], sizes[1] // 8, 64)
-        self.a = put(matrix((m, k), "bfloat16", 0), device)
-        self.b = put(matrix((k, n), "bfloat16", 1), device)
+        m, k, n, dtype = product
+        if device == "cpu":
+            k, n = k // 8, 64
+        self.a = put(matrix((m, k), dtype, 0), device)
+        self.b = put(matrix((k, n), dtype, 1), device)
         row = rk.det_gemm(self.a[:1], self.b)
         if not bool((rk.det_gemm(self.a, self.b)[:1] == row).all()):
             raise AssertionError("a row depends on its batch")
 
-    def time_product(self, device, sizes):
+    def time_product(self, device, product):
         rk.det_gemm(self.a, self.b)
         synchronise(device)
 
