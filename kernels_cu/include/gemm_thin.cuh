@@ -42,7 +42,9 @@ __device__ __forceinline__ void copy_stages(u32 shared, u32 full, u32 empty, con
 
 // A turn of the ring, of whose stages `left` are filled, if not ALL and more. The next stage is read after the first products of
 // one: they wait for what was read before, and so they would wait for it, too. `there`: whether the pair after the next one is.
-template <bool ALL> __device__ __forceinline__ void chain_turn(float (&d)[MI][MJ][4], Steps (&v)[2], u32 shared, u32 full, int wi, int wj, int left, u32 phase, bool &there) {
+template <bool ALL>
+__device__ __forceinline__ void chain_turn(float (&d)[MI][MJ][4], Steps (&v)[2], u32 shared, u32 full, int wi, int wj, int left, u32 phase,
+                                           bool &there) {
 #pragma unroll
     for (int t = 0; t < PAIRS; ++t) {
         int next = (t + 1) % PAIRS * 2, later = (t + 2) % PAIRS * 2;

@@ -1,4 +1,4 @@
-"""Kernels of 16-bit products, det_gemm_tensor and det_gemm_mma, with threads that come late.
+"""Kernels of products, det_gemm, det_gemm_mma and det_gemm_tensor, with threads that come late.
 
 On a CPU the lanes of a warp go from one meeting to the next together, so that a missing meeting is
 not noticed. Here all lanes but the first, or all warps but one, give way some times in between.
@@ -8,12 +8,14 @@ import pytest
 
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.golden.cases.edges.gemm import by_parts, by_short_segments, ring
-from tests.golden.cases.gemm import thin_gemm
+from tests.golden.cases.gemm import gemm_in_turns, thin_gemm
 from tests.on_cpu import runner
 
 LANES, WARPS = "threadIdx.x % 32", "threadIdx.x / 32 % 4"  # which are late, if not 0
 LATE = {  # which threads are late, before what, in which work
     "copies": (LANES, "of_p.skip(", thin_gemm(17, 16, 75, "bfloat16", "thin 32x16/4", 2)),
+    "chains": (LANES, "v[1].read(shared", thin_gemm(17, 16, 1300, "bfloat16", "thin 32x16/4", 2)),
+    "few": (LANES, "chain_stage(acc, v", gemm_in_turns(17, 16, 1100, "f4", "16x16 few", 5)),
     "sums": (LANES, "read_box(d, part", by_parts("128x64", 130, 64)),
     "results": (
         WARPS,

@@ -123,10 +123,10 @@ def compare(tile, size, layouts, split=1, orders=(7,)):
 
 @pytest.mark.parametrize("tile", [t for t in TILES if t.copiers], ids=lambda t: t.name)
 def test_tiles_with_threads_that_copy(tile):
-    """More stages than the ring has, rows that begin anywhere, a sum that ends inside a grain."""
+    """More stages than the ring has, rows that begin anywhere, a sum ending in the last grain."""
     layouts = ((False, False), (False, True), (True, False))
-    size = (tile.rows + 1, 9, (tile.stages + 1) * tile.depth + 5)
-    compare(tile, size, [layouts[TILES.index(tile) % 3]])
+    size = (tile.rows + 1, 9, (tile.stages + 2) * tile.depth - 3)
+    compare(tile, size, [layouts[2 if tile.turn else TILES.index(tile) % 3]])
 
 
 SPLIT = (  # tile, blocks that share it, terms
