@@ -310,7 +310,8 @@ def losing(path: Path, below: float) -> list[Shape]:
     return [Shape(*(r[name] for name in ("m", "k", "n", "layout", "dtype"))) for r in rows]
 
 
-def main() -> int:
+def options() -> argparse.Namespace:
+    """Options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--random", type=int, default=96)
     parser.add_argument("--seeds", default="1")
@@ -326,7 +327,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=140)
     parser.add_argument("--jobs", type=int, default=14)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = options()
     begin = time.perf_counter()
     dtypes = tuple(given.dtypes.split(","))
     seeds = [int(x) for x in given.seeds.split(",")]
