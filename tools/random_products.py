@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}  # of an element
 _MOST_BYTES = 1 << 30  # of the three matrices
 _MOST_WORK = {"bfloat16": 6e12, "float16": 6e12, "float32": 6e11, "float64": 6e11}
 LAYOUTS = ("NN", "NT", "TN")
@@ -29,7 +30,7 @@ class Shape:
     @property
     def ragged(self) -> bool:
         """Whether a row of a factor does not end at a multiple of 16 bytes."""
-        size = {"float32": 4, "float64": 8}.get(self.dtype, 2)
+        size = _BYTES[self.dtype]
         widths = (self.m if self.layout[0] == "T" else self.k, self.n, self.k)
         return any(w * size % 16 for w in (widths[0], widths[2 if self.layout[1] == "T" else 1]))
 
@@ -49,7 +50,7 @@ def draw(count: int, seed: int, dtypes: tuple[str, ...]) -> Iterator[Shape]:
             max(64, round(math.exp(rng.uniform(math.log(64), math.log(32768))) / unit) * unit)
             for _ in range(2)
         )
-        size = {"float32": 4, "float64": 8}.get(dtype, 2)
+        size = _BYTES[dtype]
         if (m * k + k * n + m * n) * size > _MOST_BYTES or 2 * m * k * n > _MOST_WORK[dtype]:
             continue
         made += 1
@@ -71,7 +72,7 @@ def draw_few(count: int, seed: int, dtypes: tuple[str, ...]) -> Iterator[Shape]:
             for low, high in ((1, 64), (64, 4096), (64, 20000))
         )
         n, k = (x | 1 if odd else -(-x // 8) * 8 for x in (n, k))
-        size = {"float32": 4, "float64": 8}.get(dtype, 2)
+        size = _BYTES[dtype]
         if k * n * size > 60e6 or m * n > 60000:
             continue
         made += 1

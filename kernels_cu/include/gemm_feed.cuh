@@ -63,8 +63,8 @@ template <int LINES, int MN, int VEC, int WARPS = 1> struct Feed {
         for (int u = 0; u < BATCH; ++u)
             if (u < count) rk_write_word(to(stage, u0 + u), v[u]);
     }
+    static constexpr bool taken = VEC > 1 || count <= BATCH;  // whether the two halves below can copy a stage
     // The two halves of a copy through registers, of at most BATCH rows; others are complete with the first.
-    static constexpr bool taken = VEC > 1 || count <= BATCH;
     template <bool WHOLE = false> __device__ __forceinline__ void take(u32 (&v)[BATCH], u32 stage, int left) const {
         static_assert(taken, "rows of a warp");
         if (idle) return;

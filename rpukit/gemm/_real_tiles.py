@@ -25,9 +25,7 @@ class RealTile:
     columns_per_thread: int
     stages: int
     tensor: bool = False  # float64 on tensor cores: the same chain
-    turn: bool = (
-        False  # transpose factors along the sum, for `copiers` those across it, as they come
-    )
+    turn: bool = False  # copies transpose factors along the sum, or with `copiers` across it
     across: bool = False  # for a b whose columns lie along its lines
     copiers: int = 0  # threads that only copy, so that few results take the time of their chains
     held: tuple[int, int] | None = None  # depth and stages beside the sums of segments

@@ -90,6 +90,7 @@ class TestInterrupts:
         """In a process of its own, whose end, if an interrupt ends it, is seen here."""
         cases = "2" if kind == "estimator" else "6"
         command = ["tools/fuzz_interrupts.py", "--kinds", kind, "--cases", cases, "--seed", "5"]
+        command += ["--seconds", "inf"]  # all of them, however slow the machine
         done = subprocess.run(
             [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False
         )
