@@ -1,5 +1,6 @@
 """Deep graphs and many sizes of memory: what planning promises of every graph and size."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +16,7 @@ from rpukit.tiled.planner.lower_bounds import apart, least_cycles, sizes_below
 from rpukit.tiled.planner.residents import Placement
 from rpukit.tiled.planner.tile_search import Problem
 from rpukit.tiled.planner.timing.alone import OpTimes
+from rpukit.tiled.program import Copy
 
 
 def chain(depth, width=12, n=6, seed=0):
@@ -82,6 +84,33 @@ def test_auto_is_never_slower_than_another_strategy(make, args):
     training = make(*args)
     for size in np.random.default_rng(args[-1]).integers(1200, 9000, 2):
         assert no_strategy_is_faster_than_auto(training, tiled.siracusa_l2(l1=int(size))), size
+
+
+def link(rng, name, size):
+    """A memory over a link of random costs: a measured one has no setup time and costly rows."""
+    setup, row = (int(rng.choice(costs)) for costs in ((0, 1, 20, 5000), (0, 4, 37, 3000)))
+    width, align, duplex = int(rng.choice([1, 10, 64])), int(rng.choice([1, 8, 64])), setup != 1
+    return tiled.Level(name, size, width, setup, row, duplex, align)
+
+
+@pytest.mark.parametrize("seed", range(20, 28))
+def test_links_of_any_costs_can_be_planned_over(seed):
+    rng = np.random.default_rng(seed)
+    training = (mixed, images, chain)[seed % 3](*((2, 12, 6, seed) if seed % 3 == 2 else (seed,)))
+    sizes = (1 << 30, 20_000, 3_000)
+    levels = [link(rng, *one) for one in zip(("L3", "L2", "L1"), sizes, strict=True)]
+    for some in (levels, [levels[0], levels[2]]):
+        plan = tiled.plan(training, tiled.Hierarchy(some))
+        tiled.check_plan(plan, training)
+
+
+def test_a_scalar_whose_row_costs_much_is_copied_in_one_piece():
+    """The loss over a link without setup time, whose rows take longer than the shortest piece."""
+    levels = tiled.siracusa_l2(l1=3_000)
+    costly = replace(levels[1], setup=0, row=37)
+    plan = tiled.plan(chain(2), tiled.Hierarchy((levels[0], costly), levels.compute))
+    copies = [one for one in plan.programs[0].instructions if isinstance(one, Copy)]
+    assert [one.engine for one in copies if one.tensor == "mseloss"] == ["out"]
 
 
 @pytest.mark.slow
