@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rpukit._exact.jit import jit
+from rpukit._exact.lines import copy
 from rpukit._exact.math import choose, exp_within32, fetch, fma32, log_normal32, tanh32
 from rpukit._exact.philox import block, normal, uniform
 
@@ -266,9 +267,9 @@ def program_conductance(
                     p, base + first, m, stuck_event, at_low, at_high, anywhere, plane, words, rows,
                     g, slope, k0, k1,
                 )  # fmt: skip
-            conductance[p * n + first : p * n + first + m] = g[:m]
+            copy(conductance[p * n + first :][:m], g)
             if law:
-                nu[p * n + first : p * n + first + m] = slope[:m]
+                copy(nu[p * n + first :][:m], slope)
 
 
 @jit
@@ -304,7 +305,7 @@ def drift_conductance(
                 for j in range(m):
                     g[j] = limit(f4(written[j] + fma32(std, slope[j], mean)), low, high)
             else:
-                g[:m] = written
+                copy(g[:m], written)
             if read:
                 draw_normals(k0, k1, OP_READ_NOISE, base + first, moment, p, words, rows, xi, m)
                 if read == 2:
@@ -316,7 +317,7 @@ def drift_conductance(
                     width = f4(g[j] * q[j]) if read == 1 else q[j]
                     g[j] = limit(fma32(f4(width * gain), xi[j], g[j]), low, high)
             if as_conductance:
-                out[at : at + m] = g[:m]
+                copy(out[at : at + m], g)
             else:
                 for j in range(m):
                     total[j] = fma32(shares[p], g[j], total[j])
@@ -394,7 +395,7 @@ def modify_weights(
             for j in range(m):
                 xi[j] = normal(w0[j])
         if not a > f4(0.0) or kind == 0:
-            y[:] = w
+            copy(y, w)
         elif kind == 8:
             for j in range(m):
                 y[j] = limit(w[j], f4(-a), a)

@@ -263,3 +263,12 @@ def test_all_functions_of_mirrors_are_kept():
         for member in vars(import_module(name.removesuffix(".__init__"))).values():
             if isinstance(member, CPUDispatcher):
                 assert isinstance(member._cache, machine_code.MachineCode), member
+
+
+def test_no_mirror_assigns_an_array_to_a_slice():
+    """What tests before have compiled: 3 seconds of Numba for the text of an error (`lines`)."""
+    one = np.ones((2, 2), np.float32)
+    rpukit.det_gemm(one, one)  # in case nothing else was
+    made = [path for path in machine_code._place().iterdir() if path.is_file()]
+    assert made
+    assert not [path.name for path in made if b"cannot assign slice" in path.read_bytes()]

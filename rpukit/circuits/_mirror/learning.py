@@ -13,6 +13,7 @@ import numpy as np
 
 from rpukit._exact.chains import go_on
 from rpukit._exact.jit import jit
+from rpukit._exact.lines import copy_turned
 from rpukit._exact.math import exp32, fma32, round_up32
 
 f4, f8, i8 = np.float32, np.float64, np.int64
@@ -68,7 +69,7 @@ def leaf_flow(
         of_values = np.empty((width, n1 - n0), f4)
         by_values = kinds[n0] < GAUSSIAN and width <= 4 * flows.shape[0]
         if by_values:
-            of_values[:] = chains[first:end].reshape(n1 - n0, width).T
+            copy_turned(of_values, chains[first:end].reshape(n1 - n0, width))
         step = position % BLOCK * (use_first[n0 + 1] - use_first[n0])
         for b in range(flows.shape[0]):
             for u in range(use_first[n0], use_first[n0 + 1]):
@@ -112,7 +113,7 @@ def leaf_flow(
         if SINGLE and step and step % CHAIN == 0:
             _end_chains(by_values, of_values, chains[first:end], totals[first:end])
         elif by_values:
-            chains[first:end].reshape(n1 - n0, width)[:] = of_values.T
+            copy_turned(chains[first:end].reshape(n1 - n0, width), of_values)
         n0 = n1
 
 
@@ -120,7 +121,7 @@ def leaf_flow(
 def _end_chains(by_values, of_values, chains, totals):
     """Settle the chains of leaves, which ``of_values`` holds the other way round, or not."""
     if by_values:
-        chains.reshape(of_values.shape[1], of_values.shape[0])[:] = of_values.T
+        copy_turned(chains.reshape(of_values.shape[1], of_values.shape[0]), of_values)
         of_values[:] = f4(0.0)
     _settle(chains, totals)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rpukit._exact.jit import jit
+from rpukit._exact.lines import copy
 from rpukit._exact.tensor_core import go_on, round16
 
 
@@ -51,7 +52,8 @@ def det_gemm_tensor(
     n = sb.shape[1]
     acc = np.zeros((stop - start, n), np.float32)
     if going:
-        acc[:] = partial[start:stop, :n]
+        for i in range(stop - start):
+            copy(acc[i], partial[start + i])
     go_on(
         half,
         block,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rpukit._exact.jit import jit
+from rpukit._exact.lines import copy
 from rpukit._exact.math import fma32
 from rpukit.analog._mirror.forward import _inputs, _inverse, _outputs, tile_scale
 from rpukit.analog._mirror.pulses import pulsed_update
@@ -69,7 +70,7 @@ def tiled_analog_outputs(start, stop, ints, floats, sums, alpha, clock, deviatio
             if nothing:
                 out[:] = f4(0.0)
                 break
-            out[:] = sums[(r * n + s) * n_out :][:n_out]
+            copy(out, sums[(r * n + s) * n_out :])
             at = (u4(op), sample, u4(r), u4(k0), u4(k1))
             again = _outputs(out, read, 0, spread, io, at[0], at[1], at[2], at[3], at[4], words)
             factor = f4(f4(io[8] * (a if a > f4(0.0) else f4(1.0))) * rhos[r])
