@@ -3,7 +3,6 @@
 import logging
 import os
 import stat
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -296,17 +295,16 @@ def test_compiling_is_logged(folder, caplog):
     assert caplog.text.count("compiled plain for sm_80") == 1
 
 
-def test_four_days_compile_every_binary():
-    """Two days every set of macros of every kernel, and each day every kernel."""
+def test_two_days_compile_every_binary():
+    """And each day every set of macros of every kernel."""
     every, *days = (
         {(name, tuple(macros.items()), arch) for name, macros, arch in check_kernels.chosen(day)}
-        for day in (None, 7, 8, 9, 10)
+        for day in (None, 7, 8)
     )
-    assert every == set.union(*days)
-    for day, after in pairwise(days):
-        assert {one[:2] for one in day | after} == {one[:2] for one in every}
-        assert {one[0] for one in day} == {one[0] for one in every}
-        assert len(day) < 0.5 * len(every)
+    assert every == days[0] | days[1]
+    for day in days:
+        assert {one[:2] for one in day} == {one[:2] for one in every}
+        assert len(day) < 0.7 * len(every)
 
 
 def test_slow_binaries_are_faults(monkeypatch):
