@@ -60,7 +60,7 @@ docs: $(VENV)/.stamp-docs
 	$(BIN)/python tools/check_links.py docs/_build/html
 
 # The .py of each pair is the source; the .ipynb must hold what its run gives. WRITE=--write writes it,
-# EVERY="--every 3" runs a third of them, the others on the days after.
+# EVERY="--every 2" runs half of them, the others tomorrow.
 notebooks: $(VENV)/.stamp-dev $(VENV)/.stamp-torch
 	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tools/check_notebooks.py $(WRITE) $(EVERY) $(NOTEBOOKS)
 

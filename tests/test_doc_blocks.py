@@ -65,7 +65,6 @@ def run(page: Path) -> None:
 WITH_CODE = [p.relative_to(ROOT).as_posix() for p in PAGES if blocks(p)]
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

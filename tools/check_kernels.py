@@ -1,11 +1,11 @@
 """Compile the kernels for GPUs by NVRTC, which needs none, and look for what makes them slow.
 
-    python tools/check_kernels.py          what CI runs: a half of the sets of macros
+    python tools/check_kernels.py          what CI runs: each set of macros for one architecture
     python tools/check_kernels.py --all    for all of them, as `python -m rpukit check`
 
 Every kernel with its default macros is compiled for sm_80, sm_90a, and sm_100a or sm_120; with
-every second other set of macros of its head for sm_80 or sm_90a. The day decides which, so that
-four days take all; the environment variable RPUKIT_SWEEPS gives another day, or ``all``.
+each other set of macros of its head for sm_80 or sm_90a. The day decides which; the environment
+variable RPUKIT_SWEEPS gives another day, or ``all``.
 """
 
 import argparse
@@ -31,9 +31,9 @@ def chosen(day: int | None) -> list[Binary]:
         for number, macros in enumerate(text.checks()):
             for pair in PAIRS[:1] if macros else PAIRS:
                 archs = [arch for arch in pair if arch in known]
-                if day is not None and archs and (macros or pair == PAIRS[1]):
-                    turn, waits = divmod(day + number, 2) if macros else (day, 0)
-                    archs = [] if waits else [archs[turn % len(archs)]]
+                both = len(archs) == 2 and (bool(macros) or pair == PAIRS[1])
+                if both and day is not None:
+                    archs = [archs[(day + number) % 2]]
                 found += [(name, macros, arch) for arch in archs]
     return found
 

@@ -27,7 +27,7 @@ TOOLS = ["hypothesis", "ml_dtypes", "mpmath", "pandas", "pytest", "pytest-xdist"
 SIDE = ["analog/test_inputs", "test_protocols", "test_io", "test_math"]  # each pair takes every
 SIDE += ["test_random", "analog/test_numpy"]  # second one, the others on the next day
 PLAIN = ["test_float32_walk", "test_coefficients_are_those_of_the_fit"]  # of no version's doing
-EVERY = 56  # one kernel of so many, by each pair of versions
+EVERY = 40  # one kernel of so many, by each pair of versions
 MOST = 8  # cases of a kernel, of up to two hundred
 
 
@@ -56,7 +56,7 @@ def oldest() -> list[str]:
 
 
 def chosen(number: int, day: int) -> list[str]:
-    """Arguments of pytest: mirrors of two kernels, half of what NumPy's versions touch.
+    """Arguments of pytest: mirrors of every fortieth kernel, half of what NumPy's versions touch.
 
     Of a kernel with many cases, cases spread over all of them.
     """

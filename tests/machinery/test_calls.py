@@ -85,7 +85,6 @@ def test_public_methods_are_calls(name):
 
 
 class TestInterrupts:
-    @pytest.mark.sweep
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_call_cut_short_is_undone_complete_or_known(self, kind):
         """In a process of its own, whose end, if an interrupt ends it, is seen here."""

@@ -82,7 +82,6 @@ def test_curves_are_those_of_the_cells(model):
     np.testing.assert_allclose(mean, response.weight, atol=6e-4)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("model", CURVES)
 def test_cell_of_a_fit_responds_as_the_device_did(model):
     """Without noise and spread, the fitted cell repeats the response that it was fitted to."""
