@@ -1,7 +1,7 @@
-"""Copies of lines of arrays in compiled functions.
+"""Copies from one array to another, for compiled functions.
 
-A loop compiles in a tenth of a second. ``to[:] = source`` of two arrays takes 3 seconds at its
-first use in a process: Numba also compiles the texts of the error that it would raise.
+These loops compile in a tenth of a second. ``to[:] = source`` takes Numba up to 3.5 seconds, once
+in each process that compiles one: it also compiles the message of a shape error.
 """
 
 # mypy: ignore-errors
@@ -15,14 +15,14 @@ BOTH_TYPES = True
 
 @jit
 def copy(to, source):
-    """Set the elements of a line to the first ones of another."""
+    """Copy as many elements of ``source`` as ``to`` has; both have one dimension."""
     for i in range(to.size):
         to[i] = source[i]
 
 
 @jit
 def copy_turned(to, source):
-    """Set an array to another whose rows are its columns."""
+    """Copy the transpose of ``source`` to ``to``; both have two dimensions."""
     for i in range(to.shape[0]):
         for j in range(to.shape[1]):
             to[i, j] = source[j, i]

@@ -266,9 +266,9 @@ def test_all_functions_of_mirrors_are_kept():
 
 
 def test_no_mirror_assigns_an_array_to_a_slice():
-    """What tests before have compiled: 3 seconds of Numba for the text of an error (`lines`)."""
+    """Numba would compile the message of a shape error with it: see ``rpukit._exact.lines``."""
     one = np.ones((2, 2), np.float32)
-    rpukit.det_gemm(one, one)  # in case nothing else was
+    rpukit.det_gemm(one, one)  # earlier tests have compiled most mirrors; this one at least
     made = list(machine_code._place().glob("[!.]*"))  # others may be being written
     assert made
     assert not [path.name for path in made if b"cannot assign slice" in path.read_bytes()]

@@ -87,16 +87,16 @@ def test_auto_is_never_slower_than_another_strategy(make, args):
 
 
 def link(rng, name, size):
-    """A memory over a link of random costs: a measured one has no setup time and costly rows."""
-    setup, row = (int(rng.choice(costs)) for costs in ((0, 1, 20, 5000), (0, 4, 37, 3000)))
-    width, align, duplex = int(rng.choice([1, 10, 64])), int(rng.choice([1, 8, 64])), setup != 1
-    return tiled.Level(name, size, width, setup, row, duplex, align)
+    """A level over a link of random costs; measured ones have no setup time and costly rows."""
+    costs = {"width": (1, 10, 64), "setup": (0, 1, 20, 5000), "row": (0, 4, 37, 3000)}
+    drawn = {key: int(rng.choice(some)) for key, some in {**costs, "align": (1, 8, 64)}.items()}
+    return tiled.Level(name, size, duplex=bool(rng.integers(2)), **drawn)
 
 
 @pytest.mark.parametrize("seed", range(20, 28))
 def test_links_of_any_costs_can_be_planned_over(seed):
     rng = np.random.default_rng(seed)
-    training = (mixed, images, chain)[seed % 3](*((2, 12, 6, seed) if seed % 3 == 2 else (seed,)))
+    training = chain(2, seed=seed) if seed % 3 == 2 else (mixed, images)[seed % 3](seed)
     sizes = (1 << 30, 20_000, 3_000)
     levels = [link(rng, *one) for one in zip(("L3", "L2", "L1"), sizes, strict=True)]
     for some in (levels, [levels[0], levels[2]]):

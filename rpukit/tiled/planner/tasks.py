@@ -283,11 +283,10 @@ class _OpTracer:
         cycles = link.cycles(_size(part) * itemsize)
         n = min(cycles // (_PIECE * max(link.setup, 1)), _MOST_PIECES)
         whole = all(hi - lo == d for (lo, hi), d in zip(part, shape, strict=True))
-        long = [d for d, (lo, hi) in enumerate(part) if hi - lo > 1]
-        if self.op.overlap != "across" or n < 2 or not whole or not long:
+        a = next((d for d, (lo, hi) in enumerate(part) if hi - lo > 1), None)
+        if self.op.overlap != "across" or n < 2 or not whole or a is None:
             yield part
             return
-        a = long[0]
         lo, hi = part[a]
         step = -(-(hi - lo) // n)
         for start in range(lo, hi, step):
