@@ -8,10 +8,11 @@
 #else
 #define GRAIN (RM * RN <= 2 ? 4 * UNIT : RM * RN <= 4 ? 2 * UNIT : UNIT)
 #endif
-#define RING 2  // of them in registers
 #define GRAINS (TILE_K / GRAIN)
+#define RING (DMMA && GRAINS % 4 == 0 ? 4 : 2)  // of them in registers
+#define FURTHER (RING / 2)                      // how many grains before it is multiplied one is read
 #define PARTS (DMMA ? RM * RN / 4 : GRAIN)  // of the work of a grain
-static_assert(GRAINS % RING == 0 && GRAINS >= 2 && ST >= 3 && THREADS % 32 == 0 && COPIERS % 32 == 0 && !(TURN && DMMA), "macros");
+static_assert(GRAINS % RING == 0 && GRAINS >= 2 * FURTHER && ST >= 3 && THREADS % 32 == 0 && COPIERS % 32 == 0 && !(TURN && DMMA), "macros");
 
 // Operands of a thread, from its place in a stage. Beyond the end of a sum b is 0; there `end` makes a -0, so that
 // fma(a, b, c) is c: with 0 it would turn -0 into +0.
@@ -77,7 +78,7 @@ struct Ahead {
 };
 #endif
 
-// Steps of the sum in a stage that is there as a whole. Then the first ones of the stage that is `later` elements on are read, if
+// Steps of the sum in a stage that is there as a whole. Then the first grains of the stage that is `later` elements on are read, if
 // `more`: when `full` says that it is there. Else what is read is not used.
 __device__ __forceinline__ void chain_stage(REAL (&acc)[RM][RN], Ahead &v, const REAL *as, const REAL *bs, int later, bool more, u32 full, u32 phase) {
     bool there = !more;
@@ -85,9 +86,9 @@ __device__ __forceinline__ void chain_stage(REAL (&acc)[RM][RN], Ahead &v, const
     for (int u = 0; u < GRAINS; ++u) {
         v.multiply<0, 1>(u % RING, acc);  // waits for its operands, when no others are on their way
         hold(acc);
-        if (u + 1 == GRAINS && !there) rk_wait(full, phase);
-        int from = u + 1 < GRAINS ? 0 : later;
-        v.read((u + 1) % RING, as + from, bs + from, (u + 1) % GRAINS * GRAIN);
+        if (u + FURTHER == GRAINS && !there) rk_wait(full, phase);
+        int from = u + FURTHER < GRAINS ? 0 : later;
+        v.read((u + FURTHER) % RING, as + from, bs + from, (u + FURTHER) % GRAINS * GRAIN);
         v.multiply<1, PARTS>(u % RING, acc);
         if (u == GRAINS / 2 - 1) there = there || rk_peek(full, phase);
     }
@@ -100,7 +101,7 @@ __device__ __forceinline__ void chain_end(REAL (&acc)[RM][RN], Ahead &v, const R
         v.end(u % RING, left - u * GRAIN);
         v.multiply<0, 1>(u % RING, acc);
         hold(acc);
-        if (u + 1 < GRAINS) v.read((u + 1) % RING, as, bs, (u + 1) * GRAIN);
+        if (u + FURTHER < GRAINS) v.read((u + FURTHER) % RING, as, bs, (u + FURTHER) * GRAIN);
         v.multiply<1, PARTS>(u % RING, acc);
     }
 }
@@ -138,7 +139,8 @@ struct Reading {
         a = anew(Ahead::place_a(place.m)), b = anew(SIZE(TRANS_A, TILE_M) + Ahead::place_b(place.n));
         if (!any) return;
         rk_wait(full, 0);
-        v.read(0, tiles + a, tiles + b, 0);
+#pragma unroll
+        for (int u = 0; u < FURTHER; ++u) v.read(u, tiles + a, tiles + b, u * GRAIN);
     }
     // Give the stage back, and go to the next one.
     __device__ __forceinline__ void pass() {

@@ -1,6 +1,6 @@
 // Loads and stores of the accumulators of det_gemm_tensor.cu. Uses its macros BN, OUT_T, WIDE, BUFFERS, LOOSE.
 #pragma once
-#include "rk_tma.cuh"
+#include "gemm_words.cuh"
 
 // OUT_T: results at (i, j) and (i, j + 1), which are not neighbours in memory.
 __device__ __forceinline__ float2 read_pair(const float *m, int i, int j, int n_i, int n_j, int ld) {
@@ -67,19 +67,6 @@ __device__ __forceinline__ void write_boxes(const float (&d)[BN / 2], const RkTe
     }
 }
 
-// Pair number `pair` of the 64 16-bit results of a line in shared memory, of which `left` exist, to a line of o. Pairs begin at
-// multiples of 4 bytes; where o's line does not, the first pair is the last result and the first, which are stored singly.
-__device__ __forceinline__ void write_two(u16 *to, u32 line, int pair, int left) {
-    int second = 2 * pair + 1 - (int)((u64)to >> 1 & 1), first = second > 0 ? second - 1 : 63;
-    u32 low = *(const u16 *)rk_at(rk_swizzle(line + first * 2)), high = *(const u16 *)rk_at(rk_swizzle(line + second * 2));
-    if (second > 0 && second < left) {
-        *(u32 *)(to + first) = low | high << 16;
-    } else {
-        if (first < left) to[first] = (u16)low;
-        if (second < left) to[second] = (u16)high;
-    }
-}
-
 // The same by the threads themselves, for lines that begin anywhere.
 template <class T>
 __device__ __forceinline__ void write_words(const float (&d)[BN / 2], T *out, u32 staging, int i, int j, int n_i, int n_j, int ld) {
@@ -94,8 +81,7 @@ __device__ __forceinline__ void write_words(const float (&d)[BN / 2], T *out, u3
             if (b == box) stage_box(d, b, staging);
         rk_sync_group(id);
         int at = j + box * width + column;
-        for (int row = t / 32; !WIDE && row < 64 && i + row < n_i; row += 4)
-            write_two((u16 *)out + (u64)(i + row) * ld + (at - column), staging + row * 128, t % 32, n_j - (at - column));
+        if (!WIDE) write_odd_lines<16>((u16 *)out + (u64)i * ld + (at - column), ld, staging, t / 32, 4, min(64, n_i - i), n_j - (at - column));
         for (int row = t / width; WIDE && row < 64 && i + row < n_i; row += 128 / width)
             if (at < n_j) out[(u64)(i + row) * ld + at] = *(const T *)rk_at(rk_swizzle(staging + row * 128 + column * (int)sizeof(T)));
     }
@@ -130,8 +116,7 @@ __device__ __forceinline__ void write_turned(const float (&d)[BN / 2], u16 *out,
                                 rk_pack16(d[8 * b + 2], d[8 * b + 3]), rk_pack16(d[8 * b + 4], d[8 * b + 5]), rk_pack16(d[8 * b + 6], d[8 * b + 7]));
     }
     rk_sync_group(id);
-    for (int row = warp; LOOSE && row < BN && j + row < n_j; row += 4)
-        write_two(out + (u64)(j + row) * ld + i, staging + row * 128, lane, n_i - i);
+    if (LOOSE) write_odd_lines<BN / 4>(out + (u64)j * ld + i, ld, staging, warp, 4, min(BN, n_j - j), n_i - i);
     for (int e = t; !LOOSE && e < BN * 8; e += 128) {
         int row = e / 8, at = i + e % 8 * 8;
         if (at < n_i && j + row < n_j) *(uint4 *)(out + (u64)(j + row) * ld + at) = rk_read_line(rk_swizzle(staging + row * 128 + e % 8 * 16));

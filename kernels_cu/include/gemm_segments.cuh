@@ -46,6 +46,40 @@ struct Results {
 #define AT_A_TIME 16
 #define FULL (RM * RN >= 64)
 #endif
+#define BY_ROWS (CLUSTER == 1 && DMMA && VEC_C == 1 && !COPIERS)
+#if BY_ROWS
+// Write results by rows, where rows of c begin anywhere: L2 would take a long time for the parts of sectors that a thread has. Each warp
+// moves 8 rows at a time through `lines`, memory of stages that nobody reads any more.
+__device__ __forceinline__ void write_rows(const double (&acc)[RM][RN], double *lines, const Results &to, bool adds) {
+    constexpr int wide = 4 * RN, line = wide + 8;  // columns of a warp; so many doubles on, a row lies in other banks
+    int thread = anew(threadIdx.x), lane = thread % 32;
+    Place first(thread - lane);  // of the warp
+    lines += thread / 32 * (8 * line);
+#pragma unroll
+    for (int r = 0; r < RM; ++r) {
+        __syncwarp();
+#pragma unroll
+        for (int q = 0; q < RN; q += 2) {
+            double x = acc[r][q], y = acc[r][q + 1];
+            if (ADD == 3) x = (REAL)(ALPHA) * x, y = (REAL)(ALPHA) * y;
+            *(Unit *)(lines + lane / 4 * line + q * 4 + lane % 4 * 2) = Unit{{x, y}};
+        }
+        __syncwarp();
+        double *at[RN], before[RN];
+#pragma unroll
+        for (int e = 0; e < RN; ++e) {
+            int x = e * 32 + lane, i = to.row0 + row_of(r, first.m + x / wide), j = to.col0 + first.n + x % wide;
+            at[e] = i < to.m && j < to.n ? to.c + (u64)i * to.n + j : nullptr;
+            before[e] = adds && at[e] ? *at[e] : 0;
+        }
+#pragma unroll
+        for (int e = 0; e < RN; ++e) {
+            double v = lines[(e * 32 + lane) / wide * line + (e * 32 + lane) % wide];
+            if (at[e]) *at[e] = adds ? before[e] + v : v;
+        }
+    }
+}
+#endif
 #if CLUSTER == 1
 // Write results, N neighbours at a time; `adds`: to what is there; with VEC_C they all exist or none.
 template <int N> __device__ __forceinline__ void give(REAL (&acc)[RM][RN], const Results &to, Place place, bool adds) {
@@ -98,6 +132,9 @@ __device__ __forceinline__ void write_results(REAL (&acc)[RM][RN], const Results
 __device__ __forceinline__ void add_segment(REAL (&acc)[RM][RN], REAL *room, const Results &to, bool first, bool last) {
     int thread = anew(threadIdx.x);
     Place place(thread);
+#if BY_ROWS
+    REAL *stages = room - (ROOM ? ST * STAGE : 0);
+#endif
 #if HELD
     room += thread;
     if (!first)
@@ -112,12 +149,17 @@ __device__ __forceinline__ void add_segment(REAL (&acc)[RM][RN], REAL *room, con
         return;
     }
 #endif
-    write_results(acc, to, place, ADD % 2 || (!HELD && !first));
+    bool adds = ADD % 2 || (!HELD && !first);
+#if BY_ROWS
+    if (ADD > 1 || last) return write_rows(acc, stages, to, adds);
+#endif
+    write_results(acc, to, place, adds);
 }
 #if TURNS == 2
 // Write the results of all segments, if those of this block were the last ones of its warp.
-__device__ __forceinline__ void add_all(REAL (&acc)[RM][RN], const Results &to, Sharing share, int number) {
+__device__ __forceinline__ void add_all(REAL (&acc)[RM][RN], REAL *room, const Results &to, Sharing share, int number) {
     Place place(anew(threadIdx.x));
+    (void)room;
     share.made = anew(share.made);
     share.put(acc, number);
     if (!share.last()) return;
@@ -125,7 +167,11 @@ __device__ __forceinline__ void add_all(REAL (&acc)[RM][RN], const Results &to, 
         const REAL *before = ADD % 2 ? to.at(place, x) : nullptr;
         return before ? *before + v : v;
     });
+#if BY_ROWS
+    write_rows(acc, room, to, false);
+#else
     write_results(acc, to, place, false);
+#endif
 }
 #endif
 #else
@@ -176,8 +222,9 @@ __device__ __forceinline__ void end_rounds(const REAL (&acc)[RM][RN], REAL *room
 // The end of the segment whose last stage is that at `at`: add it, and begin another one.
 __device__ __forceinline__ void add_made(REAL (&acc)[RM][RN], REAL *room, const Results &to, int at, int round, int n_segment, int segment,
                                          int k, const Sharing &share) {
+    if (BY_ROWS && (TURNS || at + TILE_K >= k)) __syncthreads();  // the stages are read
 #if TURNS == 2
-    add_all(acc, to, share, at / segment);
+    add_all(acc, room, to, share, at / segment);
 #elif TURNS
     int number = at / segment;
     if (number) share.wait(number);
