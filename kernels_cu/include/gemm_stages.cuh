@@ -63,7 +63,7 @@ __device__ __forceinline__ void fetch(u32 to_p, u32 to_q, const RkTensorMap &p, 
     u32 same_i = columns << tiles.rank_i, same_j = ((1u << CI) - 1) << CI * tiles.rank_j;
     int p_line = tiles.rank_j * ((P_MN ? 64 : BM) / CJ), q_line = tiles.rank_i * ((Q_MN ? 64 : BN) / CI);
     rk_arrive_expect(full, P_BYTES + q_bytes);
-    to_p += p_line * 128, to_q += q_line * 128;
+    to_p += p_line * 128, to_q += q_line * (Q_MN ? 2 * Q_BOX : 128);
 #pragma unroll
     for (int slab = 0; slab < SLABS; ++slab, r += 64, to_p += BM * 128, to_q += Q_ROWS * 128) {
         if (P_MN)

@@ -13,7 +13,9 @@ from rpukit._kernels.launch import recording
 from rpukit._kernels.replay import Replay
 from rpukit.gemm._paces import microseconds, warp_microseconds
 from rpukit.gemm._tiles import (
+    CLUSTERS,
     DEPTH,
+    OTHERS,
     SEGMENT,
     SHORT_TILES,
     THIN_TILES,
@@ -129,7 +131,7 @@ def by_time(
     least, n_multi = (64 if a_along else 16), multiprocessors(device)
     fitting = [
         way
-        for one in (*TILES, *fitted(m), *fitted_columns(n))
+        for one in (*TILES, *OTHERS, *fitted(m), *fitted_columns(n))
         for tile in [one.for_columns(a_along if one.turned else b_along)]
         if _across(tile) <= max(least, 2 * m)
         for way in _ways(tile, m, n, k, n_multi)
@@ -153,11 +155,11 @@ def fitted(m: int) -> tuple[Tile, ...]:
     """Turned tiles a whole number of which are hardly more than m rows."""
     widths_of = {-(-m // (16 * parts)) * 16 for parts in range(1, _MOST_PARTS + 1)}
     return tuple(
-        turned(groups, columns, blocks)
+        turned(groups, columns, cluster)
         for columns in sorted(widths_of)
         for groups in (1, 2, 3)
         if columns in widths(groups)
-        for blocks in (1, 2, 4)
+        for cluster in CLUSTERS
     )
 
 
@@ -166,11 +168,11 @@ def fitted_columns(n: int) -> tuple[Tile, ...]:
     """Tiles a whole number of which are hardly more than n columns."""
     widths_of = {-(-n // (16 * parts)) * 16 for parts in range(1, _MOST_PARTS + 1)}
     return tuple(
-        usual(groups, columns, blocks)
+        usual(groups, columns, cluster)
         for columns in sorted(widths_of)
         for groups in (1, 2, 3)
         if columns in widths(groups) and columns % 64
-        for blocks in (1, 2)
+        for cluster in CLUSTERS
     )
 
 

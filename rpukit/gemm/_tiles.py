@@ -26,29 +26,31 @@ __all__ = ["DEPTH", "SEGMENT", "SHARED", "Tile", "WarpTile"]
 
 EARLY_STAGES = 12  # slabs, from which on a turned tile's launch begins early
 CLUSTER_SIZES = 2, 3, 4, 5, 6, 8  # of joined tiles; a GPU has room for too few clusters of 7
+CLUSTERS = (1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4)  # of blocks that fetch for each other
 GROUP = 8  # lines of tiles that advance along i together, so that neighbours share data in L2
 _CLUSTERED = 0.91  # of an H200's multiprocessors, which clusters of 4 blocks can fill
 _FEW, _SLABS = 64, 80  # columns up to which tiles of several blocks exist, and stages are longer
 
 
 @cache
-def turned(groups: int, columns: int, blocks: int = 1) -> Tile:
+def turned(groups: int, columns: int, cluster: tuple[int, int] = (1, 1)) -> Tile:
     """Return the turned tile of 64 `groups` rows and as many stages as there is room for.
 
-    Blocks of ``blocks`` neighbouring parts of the rows run as a cluster and share the columns.
+    Blocks of as many neighbouring parts of rows and columns as ``cluster`` says run together and
+    share what they fetch.
     """
     few = groups == 1 and columns <= _FEW
     slabs = 2 if groups == 1 and columns <= _SLABS else 1
     name = f"turned {64 * groups}x{columns}" + " deep" * few
     tile = Tile(name, groups, columns, 0, turned=True, slabs=slabs).filled(20 // slabs)
-    return clustered(tile, (blocks, 1)) if blocks > 1 else tile
+    return clustered(tile, cluster) if cluster != (1, 1) else tile
 
 
 @cache
-def usual(groups: int, columns: int, blocks: int = 1) -> Tile:
+def usual(groups: int, columns: int, cluster: tuple[int, int] = (1, 1)) -> Tile:
     """Return the tile of 64 `groups` rows and any multiple of 16 columns; see `turned`."""
     tile = Tile(f"{64 * groups}x{columns}", groups, columns, 0).filled(8)
-    return clustered(tile, (blocks, 1)) if blocks > 1 else tile
+    return clustered(tile, cluster) if cluster != (1, 1) else tile
 
 
 def clustered(tile: Tile, cluster: tuple[int, int]) -> Tile:
@@ -101,12 +103,19 @@ _CLUSTERS = {
     "192x128": ((1, 2),),
     "64x128": ((4, 1),),
     "64x192": ((4, 1),),
+    "turned 64x16 deep": ((1, 4), (4, 1)),
     "turned 64x64 deep": ((2, 2),),
     "turned 128x64": ((2, 2),),
 }
 TILES = (
     *_USUAL,
     *(clustered(tile, way) for tile in _USUAL for way in _CLUSTERS.get(tile.name, ())),
+)
+OTHERS = tuple(  # which differ from some of those in their clusters alone
+    clustered(tile, way)
+    for tile in _USUAL
+    for way in CLUSTERS[1:]
+    if tile.blocks == 1 and tile.lines == 64 and way not in _CLUSTERS.get(tile.name, ())
 )
 WARP_TILES = (
     WarpTile("warps 128x128", 128, 128, (2, 4), 3),
@@ -144,7 +153,7 @@ SHORT_TILES = tuple(
     for i, j, warps, stages, blocks in _SHORT
 )
 EVERY: tuple[Tile | WarpTile, ...] = (*TILES, *WARP_TILES, *THIN_TILES, *SHORT_TILES)
-_BY_NAME = {tile.name: tile for tile in EVERY}
+_BY_NAME = {tile.name: tile for tile in (*EVERY, *OTHERS)}
 
 
 def named(name: str) -> Tile | WarpTile:
@@ -196,13 +205,15 @@ def joins(tile: Tile | WarpTile, n_segment: int) -> bool:
 
 def _wide(name: str) -> Tile | None:
     """Return the tile of `turned` or `usual` with this name, or None."""
-    found = re.fullmatch(r"(turned )?(\d+)x(\d+)(?: deep)?(?: cluster ([24])x1)?", name)
+    found = re.fullmatch(r"(turned )?(\d+)x(\d+)(?: deep)?(?: cluster (\d)x(\d))?", name)
     if found is None:
         return None
-    rows, columns, blocks = (int(x or 1) for x in found.groups()[1:])
+    rows, columns, *cluster = (int(x or 1) for x in found.groups()[1:])
     if rows not in (64, 128, 192) or columns not in widths(rows // 64):
         return None
-    tile = (turned if found[1] else usual)(rows // 64, columns, blocks)
+    if (cluster[0], cluster[1]) not in CLUSTERS:
+        return None
+    tile = (turned if found[1] else usual)(rows // 64, columns, (cluster[0], cluster[1]))
     return tile if tile.name == name else None
 
 

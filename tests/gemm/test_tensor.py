@@ -64,13 +64,17 @@ def test_kernel_mirror_formula(size, form, order):
 
 
 FITTED = [
-    _tiles.turned(1, 208, 4),
-    _tiles.turned(2, 144, 2),
+    _tiles.turned(1, 208, (4, 1)),
+    _tiles.turned(2, 144, (2, 1)),
+    _tiles.turned(2, 160, (1, 4)),
+    _tiles.turned(1, 48, (2, 2)),
     _tiles.turned(3, 112),
-    _tiles.usual(1, 80, 2),
+    _tiles.usual(1, 80, (2, 1)),
     _tiles.usual(2, 144),
-    _tiles.usual(3, 112, 2),
-    _tiles.usual(2, 240, 2),
+    _tiles.usual(3, 112, (2, 1)),
+    _tiles.usual(2, 240, (2, 1)),
+    _tiles.usual(3, 80, (2, 2)),
+    _tiles.usual(1, 96, (1, 4)),
 ]
 
 
