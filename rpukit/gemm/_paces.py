@@ -74,7 +74,7 @@ def microseconds(
     n_segment, most = -(-k // SEGMENT), usable(tile, n_multi)
     whole = 0 if tile.joined else count // most * most if tile.apart else count
     pieces = (count - whole) * n_segment
-    segment = min(steps, SEGMENT // DEPTH) * stage + end
+    last = (k - 1) % SEGMENT + 1  # terms of the last segment, whose pieces are begun last
     if n % 8:
         across = tile.columns if tile.turned else min(tile.columns, -(-columns // 64) * 64)
         end += (_LOOSE_TURNED if tile.turned else _LOOSE) * across / 64
@@ -84,7 +84,11 @@ def microseconds(
         work = (count / most + _CUT) * (steps * stage + end) * _PASSING[tile.apart]
     else:
         work = _rounds(whole, most, tile.blocks) * (steps * stage + end)
-        work += _rounds(pieces, most, tile.blocks) * segment
+        others = pieces - pieces // n_segment
+        segment, shorter = (-(-x // DEPTH) * stage + end for x in (min(k, SEGMENT), last))
+        work += _rounds(others, most, tile.blocks) * segment
+        if pieces:
+            work += max(0.0, _rounds(pieces, most, tile.blocks) - max(1, -(-others // most))) * shorter
     limits = (
         work,
         2 * DEPTH * count * steps * from_l2 / _L2,
