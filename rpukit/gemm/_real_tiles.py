@@ -132,6 +132,8 @@ FLOAT_TILES = (
     RealTile(32, 64, 32, 4, 4, 4, word=" flat", held=(32, 4)),
     RealTile(64, 32, 64, 4, 4, 3),
     RealTile(16, 32, 64, 4, 4, 4),
+    RealTile(4, 64, 32, 1, 4, 6, across=True, held=(32, 6)),
+    RealTile(4, 128, 32, 1, 4, 6, across=True, held=(32, 6)),
 )
 DOUBLE_TILES = (
     RealTile(128, 128, 32, 8, 8, 3, tensor=True, most=1),
@@ -154,6 +156,7 @@ DOUBLE_TILES = (
     RealTile(64, 32, 16, 4, 4, 5, tensor=True, held=(16, 5), most=4),
     RealTile(96, 128, 32, 6, 8, 3, tensor=True, most=1),
     RealTile(32, 64, 32, 2, 8, 3, tensor=True, most=3, word=" deep"),
+    RealTile(4, 64, 32, 1, 4, 6, across=True, held=(32, 6)),
 )
 
 
@@ -215,6 +218,8 @@ _PACES = {
     "32x64 flat": Pace(3.92, 0.0135, 0.0125, 0.133, 0.115, 0.056, 0.0117),
     "64x32": Pace(4.92, 0.0126, 0.0125, 0.112, 0.155, 0.0379, 0.00958),
     "16x32": Pace(2.88, 0.0141, 0.00502, 0.122, 0.102, 0.0966, 0.01),
+    "4x64": Pace(2.2, 0.0055, 0.0045, 0.2, 0.0, 0.03, 0.0),
+    "4x128": Pace(2.3, 0.0075, 0.008, 0.2, 0.0, 0.03, 0.0),
 }
 _DOUBLE_PACES = {
     "128x128 tensor": Pace(6.82, 0.0683, 0.0824, 0.119, 0.0423, 0.0949, 0.031),
@@ -237,6 +242,7 @@ _DOUBLE_PACES = {
     "64x32 tensor": Pace(2.41, 0.0149, 0.0112, 0.174, 0.0158, 0.00787, 0.0321),
     "96x128 tensor": Pace(7.22, 0.0599, 0.0599, 0.0986, 0.104, 0.0571, 0.0256),
     "32x64 tensor deep": Pace(2.55, 0.0157, 0.0141, 0.166, -0.0153, 0.024, 0.0719),
+    "4x64": Pace(2.2, 0.012, 0.014, 0.0, 0.0, 0.03, 0.0),
 }
 # What blocks that share a tile add to segments of 1024 terms, as a part, by the bytes of an
 # element and their number.
