@@ -53,9 +53,10 @@ __device__ __forceinline__ int many_results(REAL (&acc)[RM][RN], REAL *room, con
         if (n > 0)
 #pragma unroll 1
             do {
-                int next = now + 1 == ST ? 0 : now + 1, later = now ? now - 1 : ST - 1;
-                CopiesA copy_a = ca.to_stage(later * STAGE * (int)sizeof(REAL));
-                CopiesB copy_b = cb.to_stage(later * STAGE * (int)sizeof(REAL));
+                int next = now + 1 == ST ? 0 : now + 1, later = (now ? now - 1 : ST - 1) * STAGE * (int)sizeof(REAL);
+                if (!DMMA) later = anew(later);  // else it is computed again for each copy
+                CopiesA copy_a = ca.to_stage(later);
+                CopiesB copy_b = cb.to_stage(later);
                 multiply(acc, ahead, first_a + now * STAGE, first_b + now * STAGE, first_a + next * STAGE, first_b + next * STAGE, copy_a, copy_b, arrived);
                 ca.next_steps(), cb.next_steps(), now = next;
                 ca.from = anew(ca.from), cb.from = anew(cb.from);
