@@ -88,7 +88,9 @@ def microseconds(
         segment, shorter = (-(-x // DEPTH) * stage + end for x in (min(k, SEGMENT), last))
         work += _rounds(others, most, tile.blocks) * segment
         if pieces:
-            work += max(0.0, _rounds(pieces, most, tile.blocks) - max(1, -(-others // most))) * shorter
+            work += (
+                max(0.0, _rounds(pieces, most, tile.blocks) - max(1, -(-others // most))) * shorter
+            )
     limits = (
         work,
         2 * DEPTH * count * steps * from_l2 / _L2,

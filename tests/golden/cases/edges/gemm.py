@@ -113,6 +113,22 @@ HIGH_DOUBLES = (
     Product("64x32 tensor", 64, 34, 5 * 16 + 2, "nt", segment=32),
     Product("64x32 tensor", 3, 5, 2 * 16 + 5, vanishing=True),
 )
+# Rows of an odd number of results, which are written by others than have them; tiles of few rows.
+ROWS = (
+    Product("4x64", 5, 70, 7 * 32 + 3),
+    Product("4x128", 3, 130, 6 * 32, "tn", segment=64),
+    Product("4x64", 4, 64, 7 * 32, split=2, segment=64, add=1),
+    Product("4x128", 2, 5, 32 + 5, vanishing=True),
+)
+ROWS_OF_DOUBLES = (
+    Product("4x64", 5, 70, 7 * 32 + 3, "tn"),
+    Product("32x64 tensor deep", 33, 67, 7 * 32 + 9, "nt"),
+    Product("96x128 tensor", 97, 129, 3 * 32 + 7),
+    Product("80x64 tensor", 81, 67, 7 * 16 + 9, segment=32),
+    Product("128x64 tensor", 130, 67, 5 * 16 + 3, "tt", segment=32, add=1),
+    Product("64x64 tensor", 67, 65, 37, add=2),
+    Product("32x32 tensor", 33, 31, 5 * 32, segment=32),
+)
 
 
 def drawn(stream, shape, dtype, vanishing, which):
@@ -189,6 +205,9 @@ RINGS = (  # tile, rows, columns, terms, whether sums lie along the rows of both
     ("turned 8x16", 20, 44, 3080, (1, 0), np.uint16, 48),
     ("turned 16x32", 40, 52, 2100, (0, 1), np.float32, 53),
     ("turned 32x16", 20, 68, 2100, (0, 0), np.uint16, 69),
+    ("turned 64x16 deep cluster 4x1", 20, 300, 3000, (0, 1), np.uint16, 301),
+    ("64x96 cluster 2x2", 130, 200, 11 * 64, (0, 0), np.float32, 201),
+    ("turned 128x48 cluster 1x4", 200, 136, 9 * 64, (1, 0), np.uint16, 136),
 )
 
 
@@ -213,6 +232,7 @@ SHORT = (  # tile, rows, columns, segments, terms of a segment
     ("turned 64x16 apart", 16, 64, 7, 128),
     ("64x128 cluster 4x1", 200, 128, 3, 128),
     ("turned 64x64 deep cluster 2x2 apart", 130, 136, 3, 128),
+    ("64x96 cluster 2x2 apart", 130, 200, 3, 128),
     ("turned 64x16 deep joined", 20, 136, 3, 256),
     ("64x64 joined", 70, 136, 2, 128),
     ("turned 64x32 joined", 40, 72, 8, 128),
@@ -262,6 +282,8 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield "det_gemm", Case("f8-few", by_tiles("f8", FEW_DOUBLES))
     yield "det_gemm", Case("f4-high", by_tiles("f4", HIGH))
     yield "det_gemm", Case("f8-high", by_tiles("f8", HIGH_DOUBLES))
+    yield "det_gemm", Case("f4-rows", by_tiles("f4", ROWS))
+    yield "det_gemm", Case("f8-rows", by_tiles("f8", ROWS_OF_DOUBLES))
     for tile, *shape in PARTS:
         by_groups = isinstance(_tiles.named(tile), _tiles.Tile)
         kernel = "det_gemm_tensor" if by_groups else "det_gemm_mma"
