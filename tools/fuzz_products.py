@@ -62,30 +62,47 @@ def draw(
     ``n_kernel``: at most so many kernels; ``work``: multiply-adds of a product.
     """
     rng, cases, known = np.random.default_rng(seed), list[Case](), dict[Task, None]()
+    full = False
     while len(cases) < count:
-        dtype, layout = (x[int(rng.integers(len(x)))] for x in (_DTYPES, _LAYOUTS))
-        long, least = rng.random() < 0.15, 1000 if dtype in ("float32", "float64") else 16300
-        k = (
-            int(rng.integers(least, 3 * least))
-            if long
-            else round(float(np.exp(rng.uniform(0, 8))))
-        )
-        long = long and least > 1000
-        m, n = (round(float(np.exp(rng.uniform(0, 3 if long else 7)))) for _ in range(2))
-        unit = (1, 4, 8)[int(rng.integers(3))]
-        m, n, k = (-(-x // unit) * unit for x in (m, n, k))
-        shape = Shape(m, k, n, layout, dtype)
-        if m * n * k > work:
+        like = None
+        if (
+            full
+        ):  # most others would need more kernels: sizes are drawn anew for the tile of a case
+            kind = _DTYPES[len(cases) % len(_DTYPES)]
+            alike = [x for x in cases if x.shape.dtype == kind] or cases
+            like = alike[int(rng.integers(len(alike)))]
+        case = draw_case(rng, work, like)
+        if case is None:
             continue
-        tiles = _tiles_of(shape)
-        skip = int(rng.integers(1, 8)) if rng.random() < 0.2 else 0
-        tile = tiles[int(rng.integers(len(tiles)))]
-        case = Case(shape, tile, skip, int(rng.integers(1 << 30)))
         needed = dict.fromkeys([*known, *kernels_of(case)])
         if n_kernel is None or len(needed) <= n_kernel:
             cases.append(case)
             known = needed
+        else:
+            full = bool(cases)
     return cases, list(known)
+
+
+def draw_case(rng: np.random.Generator, work: float, like: Case | None) -> Case | None:
+    """Draw a product, of the type, layout and tile of another one if given; None: too large."""
+    dtype, layout = (x[int(rng.integers(len(x)))] for x in (_DTYPES, _LAYOUTS))
+    unit, long = (1, 4, 8)[int(rng.integers(3))], bool(rng.random() < 0.15)
+    skip = int(rng.integers(1, 8)) if rng.random() < 0.2 else 0
+    if like is not None:
+        s, skip = like.shape, like.skip
+        dtype, layout = s.dtype, s.layout
+        unit = next(x for x in (8, 4, 1) if all(size % x == 0 for size in (s.m, s.n, s.k)))
+    least = 1000 if dtype in ("float32", "float64") else 16300
+    if like is not None:
+        long = like.shape.k >= least
+    k = int(rng.integers(least, 3 * least)) if long else round(float(np.exp(rng.uniform(0, 8))))
+    m, n = (round(float(np.exp(rng.uniform(0, 3 if long and least > 1000 else 7)))) for _ in "mn")
+    m, n, k = (-(-x // unit) * unit for x in (m, n, k))
+    shape = Shape(m, k, n, layout, dtype)
+    if m * n * k > work:
+        return None
+    tiles = [like.tile] if like is not None else _tiles_of(shape)
+    return Case(shape, tiles[int(rng.integers(len(tiles)))], skip, int(rng.integers(1 << 30)))
 
 
 def kernels_of(case: Case) -> list[Task]:
