@@ -126,7 +126,8 @@ def _tiles_of(s: Shape) -> list[Any]:
             if s.layout[1] == "N" or not t.across
             for split in splits
         ]
-    fit = [*_tiles.TILES, *_choice.fitted(s.m), *_choice.fitted_columns(s.n)]
+    alone = [*_tiles.ALONE, *_choice.fitted(s.m), *_choice.fitted_columns(s.n)]
+    fit = [*alone, *(one for tile in alone for one in _tiles.clusters(tile))]
     fit += [_tiles.streamed(t) for t in fit]
     several = [*fit, *_tiles.THIN_TILES] if s.k > tensor.SEGMENT else []
     parts = [_tiles.apart(t) for t in several if kept(t, s) <= 1 << 28]

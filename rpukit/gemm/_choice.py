@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -13,16 +14,15 @@ from rpukit._kernels.launch import recording
 from rpukit._kernels.replay import Replay
 from rpukit.gemm._paces import microseconds, warp_microseconds
 from rpukit.gemm._tiles import (
-    CLUSTERS,
+    ALONE,
     DEPTH,
-    OTHERS,
     SEGMENT,
     SHORT_TILES,
     THIN_TILES,
-    TILES,
     Tile,
     WarpTile,
     apart,
+    clusters,
     has_warpgroups,
     joined,
     joins,
@@ -44,6 +44,7 @@ _SURE = 0.97  # part of a copying tile's time that one of warpgroups has to take
 _STEPS = 8  # numbers of rows between two powers of two for which times are stored
 _STAYS = 1 << 25  # bytes of factors that a later product may find in L2
 _MOST_PARTS = 8  # of the rows of a result, by turned tiles that are fitted to them
+_GROUPED = 16  # tiles that are the fastest alone, which are tried in clusters
 _MOST_ROUNDS = 8  # of tiles whose last ones may be streamed
 _MOST_KEPT = 1 << 25  # bytes of the results of segments that blocks of their own leave
 
@@ -129,18 +130,25 @@ def by_time(
 ) -> tuple[Tile, ...]:
     """Tiles of warpgroups for aligned factors, the fastest first."""
     least, n_multi = (64 if a_along else 16), multiprocessors(device)
-    fitting = [
-        way
-        for one in (*TILES, *OTHERS, *fitted(m), *fitted_columns(n))
-        for tile in [one.for_columns(a_along if one.turned else b_along)]
-        if _across(tile) <= max(least, 2 * m)
-        for way in _ways(tile, m, n, k, n_multi)
-    ]
+    times: dict[Tile, float] = {}
 
-    def time(tile: Tile) -> float:
-        return microseconds(tile, m, n, k, (8, 8), (a_along, b_along), n_multi)
+    def add(one: Tile) -> float:
+        """Estimate the times of a tile's ways, and return the least."""
+        tile = one.for_columns(a_along if one.turned else b_along)
+        if _across(tile) > max(least, 2 * m):
+            return math.inf
+        found = {
+            way: microseconds(way, m, n, k, (8, 8), (a_along, b_along), n_multi)
+            for way in _ways(tile, m, n, k, n_multi)
+        }
+        times.update(found)
+        return min(found.values())
 
-    return tuple(sorted(dict.fromkeys(fitting), key=time))
+    alone = dict.fromkeys([*ALONE, *fitted(m), *fitted_columns(n)])
+    for tile in sorted(alone, key=add)[:_GROUPED]:
+        for one in clusters(tile):
+            add(one)
+    return tuple(sorted(times, key=times.__getitem__))
 
 
 def _across(tile: Tile) -> int:
@@ -155,11 +163,10 @@ def fitted(m: int) -> tuple[Tile, ...]:
     """Turned tiles a whole number of which are hardly more than m rows."""
     widths_of = {-(-m // (16 * parts)) * 16 for parts in range(1, _MOST_PARTS + 1)}
     return tuple(
-        turned(groups, columns, cluster)
+        turned(groups, columns)
         for columns in sorted(widths_of)
         for groups in (1, 2, 3)
         if columns in widths(groups)
-        for cluster in CLUSTERS
     )
 
 
@@ -168,11 +175,10 @@ def fitted_columns(n: int) -> tuple[Tile, ...]:
     """Tiles a whole number of which are hardly more than n columns."""
     widths_of = {-(-n // (16 * parts)) * 16 for parts in range(1, _MOST_PARTS + 1)}
     return tuple(
-        usual(groups, columns, cluster)
+        usual(groups, columns)
         for columns in sorted(widths_of)
         for groups in (1, 2, 3)
         if columns in widths(groups) and columns % 64
-        for cluster in CLUSTERS
     )
 
 

@@ -26,37 +26,40 @@ __all__ = ["DEPTH", "SEGMENT", "SHARED", "Tile", "WarpTile"]
 
 EARLY_STAGES = 12  # slabs, from which on a turned tile's launch begins early
 CLUSTER_SIZES = 2, 3, 4, 5, 6, 8  # of joined tiles; a GPU has room for too few clusters of 7
-CLUSTERS = (1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4)  # of blocks that fetch for each other
+CLUSTERS = (1, 2), (2, 1), (2, 2), (4, 1), (1, 4)  # of blocks that fetch for each other
 GROUP = 8  # lines of tiles that advance along i together, so that neighbours share data in L2
 _CLUSTERED = 0.91  # of an H200's multiprocessors, which clusters of 4 blocks can fill
 _FEW, _SLABS = 64, 80  # columns up to which tiles of several blocks exist, and stages are longer
 
 
 @cache
-def turned(groups: int, columns: int, cluster: tuple[int, int] = (1, 1)) -> Tile:
-    """Return the turned tile of 64 `groups` rows and as many stages as there is room for.
-
-    Blocks of as many neighbouring parts of rows and columns as ``cluster`` says run together and
-    share what they fetch.
-    """
+def turned(groups: int, columns: int) -> Tile:
+    """Return the turned tile of 64 `groups` rows and as many stages as there is room for."""
     few = groups == 1 and columns <= _FEW
     slabs = 2 if groups == 1 and columns <= _SLABS else 1
     name = f"turned {64 * groups}x{columns}" + " deep" * few
-    tile = Tile(name, groups, columns, 0, turned=True, slabs=slabs).filled(20 // slabs)
-    return clustered(tile, cluster) if cluster != (1, 1) else tile
+    return Tile(name, groups, columns, 0, turned=True, slabs=slabs).filled(20 // slabs)
 
 
 @cache
-def usual(groups: int, columns: int, cluster: tuple[int, int] = (1, 1)) -> Tile:
+def usual(groups: int, columns: int) -> Tile:
     """Return the tile of 64 `groups` rows and any multiple of 16 columns; see `turned`."""
-    tile = Tile(f"{64 * groups}x{columns}", groups, columns, 0).filled(8)
-    return clustered(tile, cluster) if cluster != (1, 1) else tile
+    return Tile(f"{64 * groups}x{columns}", groups, columns, 0).filled(8)
 
 
+@cache
 def clustered(tile: Tile, cluster: tuple[int, int]) -> Tile:
     """Return the tile whose blocks run in clusters: ``cluster`` along rows and columns."""
     name = f"{tile.name} cluster {cluster[0]}x{cluster[1]}"
     return replace(tile, name=name, cluster=cluster)
+
+
+@cache
+def clusters(tile: Tile) -> tuple[Tile, ...]:
+    """Return the tile in all clusters that there may be of its blocks."""
+    if tile.blocks > 1 or tile.lines < 64:
+        return ()
+    return tuple(clustered(tile, cluster) for cluster in CLUSTERS)
 
 
 def lone(tile: Tile | WarpTile) -> Tile | WarpTile:
@@ -64,7 +67,7 @@ def lone(tile: Tile | WarpTile) -> Tile | WarpTile:
     return named(tile.base.split(" cluster")[0]) if isinstance(tile, Tile) else tile
 
 
-_USUAL = (
+ALONE = (  # without clusters
     Tile("128x256", 2, 256, 4),
     Tile("128x192", 2, 192, 4),
     Tile("128x128", 2, 128, 6),
@@ -108,14 +111,8 @@ _CLUSTERS = {
     "turned 128x64": ((2, 2),),
 }
 TILES = (
-    *_USUAL,
-    *(clustered(tile, way) for tile in _USUAL for way in _CLUSTERS.get(tile.name, ())),
-)
-OTHERS = tuple(  # which differ from some of those in their clusters alone
-    clustered(tile, way)
-    for tile in _USUAL
-    for way in CLUSTERS[1:]
-    if tile.blocks == 1 and tile.lines == 64 and way not in _CLUSTERS.get(tile.name, ())
+    *ALONE,
+    *(clustered(tile, way) for tile in ALONE for way in _CLUSTERS.get(tile.name, ())),
 )
 WARP_TILES = (
     WarpTile("warps 128x128", 128, 128, (2, 4), 3),
@@ -153,7 +150,7 @@ SHORT_TILES = tuple(
     for i, j, warps, stages, blocks in _SHORT
 )
 EVERY: tuple[Tile | WarpTile, ...] = (*TILES, *WARP_TILES, *THIN_TILES, *SHORT_TILES)
-_BY_NAME = {tile.name: tile for tile in (*EVERY, *OTHERS)}
+_BY_NAME = {tile.name: tile for tile in EVERY}
 
 
 def named(name: str) -> Tile | WarpTile:
@@ -162,7 +159,7 @@ def named(name: str) -> Tile | WarpTile:
     Tiles may have any multiple of 16 columns from 48 on: "turned 128x144 cluster 2x1".
     """
     base = base_of(name)
-    tile = _BY_NAME.get(base) or _wide(base)
+    tile = _BY_NAME.get(base) or _wide(base) or _in_cluster(base)
     if tile is None:
         raise ParameterError(f"tile: got {name!r}, need one of {', '.join(_BY_NAME)}")
     if base == name:
@@ -205,16 +202,22 @@ def joins(tile: Tile | WarpTile, n_segment: int) -> bool:
 
 def _wide(name: str) -> Tile | None:
     """Return the tile of `turned` or `usual` with this name, or None."""
-    found = re.fullmatch(r"(turned )?(\d+)x(\d+)(?: deep)?(?: cluster (\d)x(\d))?", name)
+    found = re.fullmatch(r"(turned )?(\d+)x(\d+)(?: deep)?", name)
     if found is None:
         return None
-    rows, columns, *cluster = (int(x or 1) for x in found.groups()[1:])
+    rows, columns = int(found[2]), int(found[3])
     if rows not in (64, 128, 192) or columns not in widths(rows // 64):
         return None
-    if (cluster[0], cluster[1]) not in CLUSTERS:
-        return None
-    tile = (turned if found[1] else usual)(rows // 64, columns, (cluster[0], cluster[1]))
+    tile = (turned if found[1] else usual)(rows // 64, columns)
     return tile if tile.name == name else None
+
+
+def _in_cluster(name: str) -> Tile | None:
+    """Return the tile in a cluster with this name, or None."""
+    alone = name.split(" cluster ")[0]
+    tile = _BY_NAME.get(alone) or _wide(alone)
+    found = clusters(tile) if isinstance(tile, Tile) else ()
+    return next((one for one in found if one.name == name), None)
 
 
 @cache

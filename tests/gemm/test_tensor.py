@@ -64,17 +64,20 @@ def test_kernel_mirror_formula(size, form, order):
 
 
 FITTED = [
-    _tiles.turned(1, 208, (4, 1)),
-    _tiles.turned(2, 144, (2, 1)),
-    _tiles.turned(2, 160, (1, 4)),
-    _tiles.turned(1, 48, (2, 2)),
-    _tiles.turned(3, 112),
-    _tiles.usual(1, 80, (2, 1)),
-    _tiles.usual(2, 144),
-    _tiles.usual(3, 112, (2, 1)),
-    _tiles.usual(2, 240, (2, 1)),
-    _tiles.usual(3, 80, (2, 2)),
-    _tiles.usual(1, 96, (1, 4)),
+    _tiles.named(name)
+    for name in (
+        "turned 64x208 cluster 4x1",
+        "turned 128x144 cluster 2x1",
+        "turned 128x160 cluster 1x4",
+        "turned 64x48 deep cluster 2x2",
+        "turned 192x112",
+        "64x80 cluster 2x1",
+        "128x144",
+        "192x112 cluster 2x1",
+        "128x240 cluster 2x1",
+        "192x80 cluster 2x2",
+        "64x96 cluster 1x4",
+    )
 ]
 
 
