@@ -65,9 +65,7 @@ def draw(
     full = False
     while len(cases) < count:
         like = None
-        if (
-            full
-        ):  # most others would need more kernels: sizes are drawn anew for the tile of a case
+        if full:  # most others would need more kernels: this tile for other sizes
             kind = _DTYPES[len(cases) % len(_DTYPES)]
             alike = [x for x in cases if x.shape.dtype == kind] or cases
             like = alike[int(rng.integers(len(alike)))]

@@ -32,6 +32,27 @@ class Product:
         synchronise(device)
 
 
+class OddRows:
+    """Results whose rows begin at odd elements, of short sums."""
+
+    params = (DEVICES, [(4425, 65, 561, "float64"), (7792, 104, 419, "bfloat16")])
+    param_names = ["device", "product"]
+
+    def setup(self, device, product):
+        require(device)
+        m, k, n, dtype = product
+        m = m if device == "gpu" else 64
+        self.a = put(matrix((m, k), dtype, 0), device)
+        self.b = put(matrix((n, k), dtype, 1), device)
+        row = rk.det_gemm(self.a[:1], self.b, trans_b=True)
+        if not bool((rk.det_gemm(self.a, self.b, trans_b=True)[:1] == row).all()):
+            raise AssertionError("a row depends on its batch")
+
+    def time_product(self, device, product):
+        rk.det_gemm(self.a, self.b, trans_b=True)
+        synchronise(device)
+
+
 class LongSum:
     """Few results, whose sums have several segments."""
 
@@ -73,7 +94,7 @@ class LastRound:
 
 
 class FewResults:
-    """Products of few results, whose time is that of a chain, of weights (k, n)."""
+    """Products of few rows, whose time is that of a chain or of weights (k, n)."""
 
     params = (
         DEVICES,
@@ -84,6 +105,8 @@ class FewResults:
             (1, 1024, 128, "float32"),
             (7, 1003, 511, "float32"),
             (16, 1024, 256, "float64"),
+            (1, 864, 28792, "float32"),
+            (1, 864, 28792, "float64"),
         ],
     )
     param_names = ["device", "product"]

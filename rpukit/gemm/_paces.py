@@ -74,7 +74,6 @@ def microseconds(
     n_segment, most = -(-k // SEGMENT), usable(tile, n_multi)
     whole = 0 if tile.joined else count // most * most if tile.apart else count
     pieces = (count - whole) * n_segment
-    last = (k - 1) % SEGMENT + 1  # terms of the last segment, whose pieces are begun last
     if n % 8:
         across = tile.columns if tile.turned else min(tile.columns, -(-columns // 64) * 64)
         end += (_LOOSE_TURNED if tile.turned else _LOOSE) * across / 64
@@ -84,13 +83,9 @@ def microseconds(
         work = (count / most + _CUT) * (steps * stage + end) * _PASSING[tile.apart]
     else:
         work = _rounds(whole, most, tile.blocks) * (steps * stage + end)
-        others = pieces - pieces // n_segment
-        segment, shorter = (-(-x // DEPTH) * stage + end for x in (min(k, SEGMENT), last))
-        work += _rounds(others, most, tile.blocks) * segment
-        if pieces:
-            work += (
-                max(0.0, _rounds(pieces, most, tile.blocks) - max(1, -(-others // most))) * shorter
-            )
+        segments = (min(k, SEGMENT), (k - 1) % SEGMENT + 1)  # the last ones are begun last
+        times = [-(-terms // DEPTH) * stage + end for terms in segments]
+        work += _rounds_of_segments(count - whole, n_segment, times, most, tile.blocks)
     limits = (
         work,
         2 * DEPTH * count * steps * from_l2 / _L2,
@@ -110,6 +105,21 @@ def _rounds(work: int, most: int, blocks: int) -> float:
     """Rounds of ``work`` pieces by ``most`` blocks, ``blocks`` a multiprocessor."""
     rounds, rest = divmod(work, most)
     return rounds + float((-(-rest * blocks // most) / blocks) ** _FEWER)
+
+
+def _rounds_of_segments(
+    count: int, n_segment: int, times: list[float], most: int, blocks: int
+) -> float:
+    """Microseconds of ``count`` tiles whose segments have a block each.
+
+    ``times``: of a segment, and of the last one of a sum; ``most``, ``blocks``: see `_rounds`.
+    """
+    whole, every = count * (n_segment - 1), count * n_segment
+    if every <= 0:
+        return 0.0
+    begun = -(-whole // most)  # rounds of whole segments, in the last of which others begin
+    more = max(0.0, _rounds(every, most, blocks) - begun)
+    return _rounds(whole, most, blocks) * times[0] + more * times[1]
 
 
 def _pace(

@@ -6,7 +6,7 @@ import pytest
 import rpukit as rk
 from rpukit import _device
 from rpukit.errors import ParameterError
-from rpukit.gemm import _choice, _tiles, tensor
+from rpukit.gemm import _choice, _paces, _tiles, tensor
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import factors, words
 
@@ -95,3 +95,23 @@ def test_sums_to_go_on_from_take_no_cluster(monkeypatch):
     alone = _tiles.lone(tile)
     assert (alone.together, alone.macros.get("CLUSTER")) == (1, None)
     assert (alone.rows, alone.columns) == (tile.rows, tile.columns)
+
+
+def test_a_short_last_segment_takes_a_short_time():
+    """24 tiles of six segments: 120 blocks have whole ones, 24 the last one."""
+    tile = _tiles.apart(_tiles.named("64x96"))
+
+    def time(k):
+        return _paces.microseconds(tile, 345, 344, k, (8, 8), (False, False), 132)
+
+    whole, more = time(5 * tensor.SEGMENT), time(6 * tensor.SEGMENT)
+    assert whole < time(5 * tensor.SEGMENT + 32) < whole + 0.2 * (more - whole)
+
+
+@pytest.mark.parametrize("k", [0, 1, tensor.SEGMENT + 1])
+def test_any_sum_has_tiles(k, monkeypatch):
+    monkeypatch.setattr(_choice, "multiprocessors", lambda device: 132)
+    found = _choice.by_time(77, 96, k, False, True, _device.CPU)
+    assert len(set(found)) == len(found) > 50
+    assert {tile.cluster for tile in found} == {(1, 1), *_tiles.CLUSTERS}
+    assert all(_tiles.named(tile.name).name == tile.name for tile in found)
