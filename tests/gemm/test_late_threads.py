@@ -7,7 +7,13 @@ not noticed. Here all lanes but the first, or all warps but one, give way some t
 import pytest
 
 from rpukit.testing import assert_same_bits, on_cpu
-from tests.golden.cases.edges.gemm import by_parts, by_short_segments, ring
+from tests.golden.cases.edges.gemm import (
+    Product,
+    by_parts,
+    by_short_segments,
+    by_tiles,
+    ring,
+)
 from tests.golden.cases.gemm import gemm_in_turns, thin_gemm
 from tests.on_cpu import runner
 
@@ -16,6 +22,11 @@ LATE = {  # which threads are late, before what, in which work
     "copies": (LANES, "of_p.skip(", thin_gemm(17, 16, 75, "bfloat16", "thin 32x16/4", 2)),
     "chains": (LANES, "v[1].read(shared", thin_gemm(17, 16, 1300, "bfloat16", "thin 32x16/4", 2)),
     "few": (LANES, "chain_stage(acc, v", gemm_in_turns(17, 16, 1100, "f4", "16x16 few", 5)),
+    "rows": (
+        WARPS,
+        "multiply_pair(acc, a, v.b[0][j]",
+        by_tiles("f8", [Product("64x64 tensor", 64, 65, 4 * 16 + 3)]),
+    ),
     "sums": (LANES, "read_box(d, part", by_parts("128x64", 130, 64)),
     "results": (
         WARPS,
