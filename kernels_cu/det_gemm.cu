@@ -20,7 +20,7 @@
 //         lines of the result lie along memory), ST, VEC (elements a copy: 1, or UNIT, which rows have to be
 //         a multiple of; of c: results that are stored together), TURN, ADD, ALPHA, DMMA (double: on tensor cores,
 //         which make the same chain; TILE_K % 16 == 0, RM = TILE_M / 16 or TILE_M / 8: two lines of warps or one; RN even, of TILE_N
-//         4 RN or more; TILE_K % 32 == 0 for RM RN < 16),
+//         4 RN or more; with COPIERS TILE_K % 32 == 0),
 //         COPIERS (threads that copy, gemm_few.cuh; with TURN they transpose matrices whose lines lie along memory), CLUSTER (1, 2, 4,
 //         8), ROOM (1: sums of segments wait in shared memory, beside the stages; in their place if CLUSTER > 1, which needs that
 //         there are not more segments), TURNS (1: as many blocks a tile as segments, ADD 0 or 1; `turns` (1 + warps that multiply

@@ -36,6 +36,7 @@ from rpukit.gemm import _choice, _real_tiles, _tiles, tensor
 from rpukit.testing import on_cpu, set_runner
 
 _DTYPES = ("float32", "float64", "bfloat16", "float16")
+_LONG = dict(zip(_DTYPES, (1000, 1000, 16300, 16300), strict=True))  # terms of long sums, at least
 _LAYOUTS = ("NN", "NT", "TN", "TT")
 _WORK = 3e6  # multiply-adds of a product, at most
 _WORK_OF_RUNNER = 3e5  # under the runner, which takes a microsecond for a few of them
@@ -88,11 +89,9 @@ def draw_case(rng: np.random.Generator, work: float, like: Case | None) -> Case 
     skip = int(rng.integers(1, 8)) if rng.random() < 0.2 else 0
     if like is not None:
         s, skip = like.shape, like.skip
-        dtype, layout = s.dtype, s.layout
+        dtype, layout, long = s.dtype, s.layout, s.k >= _LONG[s.dtype]
         unit = next(x for x in (8, 4, 1) if all(size % x == 0 for size in (s.m, s.n, s.k)))
-    least = 1000 if dtype in ("float32", "float64") else 16300
-    if like is not None:
-        long = like.shape.k >= least
+    least = _LONG[dtype]
     k = int(rng.integers(least, 3 * least)) if long else round(float(np.exp(rng.uniform(0, 8))))
     m, n = (round(float(np.exp(rng.uniform(0, 3 if long and least > 1000 else 7)))) for _ in "mn")
     m, n, k = (-(-x // unit) * unit for x in (m, n, k))

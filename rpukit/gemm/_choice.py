@@ -132,8 +132,8 @@ def by_time(
     least, n_multi = (64 if a_along else 16), multiprocessors(device)
     times: dict[Tile, float] = {}
 
-    def add(one: Tile) -> float:
-        """Estimate the times of a tile's ways, and return the least."""
+    def least_of(one: Tile) -> float:
+        """Put the estimates of a tile's ways into `times`; return the least."""
         tile = one.for_columns(a_along if one.turned else b_along)
         if _across(tile) > max(least, 2 * m):
             return math.inf
@@ -144,10 +144,10 @@ def by_time(
         times.update(found)
         return min(found.values())
 
-    alone = dict.fromkeys([*ALONE, *fitted(m), *fitted_columns(n)])
-    for tile in sorted(alone, key=add)[:_GROUPED]:
+    alone = {tile: least_of(tile) for tile in (*ALONE, *fitted(m), *fitted_columns(n))}
+    for tile in sorted(alone, key=alone.__getitem__)[:_GROUPED]:
         for one in clusters(tile):
-            add(one)
+            least_of(one)
     return tuple(sorted(times, key=times.__getitem__))
 
 

@@ -195,7 +195,8 @@ _MOST_SHARED = 1 << 15  # bytes of the results of a tile that several blocks sha
 # Fitted on an H200 to 1300 times of products of random shapes (tools/scan_tiles.py, seeds 911 to
 # 913, 2003, and those that lost of seeds 1031 and 1033), then to 670 times of 120 products (seeds
 # 2011 and 2012, and those that lost of 2110): of a fifth left out the error is 14 and 12 %. Tiles
-# of few results: 820 times of 130 products (seed 8; tools/fit_paces.py).
+# of few results: 820 times of 130 products (seed 8; tools/fit_paces.py). Those of 4x64, 4x128,
+# 80x64 and 32x64 in float64 are estimates: fitted alone they made the choice worse.
 _PACES = {
     "128x128": Pace(5.1, 0.119, 0.0975, 0.217, 0.0332, 0.0243, -0.0284),
     "64x128": Pace(6.5, 0.0471, 0.0415, 0.0622, 0.0451, 0.0304, -0.00958),

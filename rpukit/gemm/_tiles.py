@@ -34,7 +34,7 @@ _FEW, _SLABS = 64, 80  # columns up to which tiles of several blocks exist, and 
 
 @cache
 def turned(groups: int, columns: int) -> Tile:
-    """Return the turned tile of 64 `groups` rows and as many stages as there is room for."""
+    """Return the turned tile of 64 `groups` rows, with as many stages as fit."""
     few = groups == 1 and columns <= _FEW
     slabs = 2 if groups == 1 and columns <= _SLABS else 1
     name = f"turned {64 * groups}x{columns}" + " deep" * few
@@ -56,7 +56,7 @@ def clustered(tile: Tile, cluster: tuple[int, int]) -> Tile:
 
 @cache
 def clusters(tile: Tile) -> tuple[Tile, ...]:
-    """Return the tile in all clusters that there may be of its blocks."""
+    """Return the tile's forms that run in clusters, one for each of `CLUSTERS`, or none."""
     if tile.blocks > 1 or tile.lines < 64:
         return ()
     return tuple(clustered(tile, cluster) for cluster in CLUSTERS)
@@ -156,7 +156,8 @@ _BY_NAME = {tile.name: tile for tile in EVERY}
 def named(name: str) -> Tile | WarpTile:
     """Return the tile of a name, which may end in " apart", " joined" or " streamed".
 
-    Tiles may have any multiple of 16 columns from 48 on: "turned 128x144 cluster 2x1".
+    Tiles may have any multiple of 16 columns from 48 on, and any of `CLUSTERS`: "turned 128x144
+    cluster 2x1".
     """
     base = base_of(name)
     tile = _BY_NAME.get(base) or _wide(base) or _in_cluster(base)
@@ -213,7 +214,7 @@ def _wide(name: str) -> Tile | None:
 
 
 def _in_cluster(name: str) -> Tile | None:
-    """Return the tile in a cluster with this name, or None."""
+    """Return the tile whose name ends in a cluster, as of `clusters`, or None."""
     alone = name.split(" cluster ")[0]
     tile = _BY_NAME.get(alone) or _wide(alone)
     found = clusters(tile) if isinstance(tile, Tile) else ()
