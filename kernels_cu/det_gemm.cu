@@ -24,7 +24,8 @@
 //         COPIERS (threads that copy, gemm_few.cuh; with TURN they transpose matrices whose lines lie along memory), CLUSTER (1, 2, 4,
 //         8), ROOM (1: sums of segments wait in shared memory, beside the stages; in their place if CLUSTER > 1, which needs that
 //         there are not more segments), TURNS (1: as many blocks a tile as segments, ADD 0 or 1; `turns` (1 + warps that multiply
-//         of all tiles) zeros; 2: so, too, with `segments` (tiles, segments, TILE_M x TILE_N)).
+//         of all tiles) zeros; 2: so, too, with `segments` (tiles, segments, TILE_M x TILE_N)), BLOCKS (of a multiprocessor, for
+//         which there are registers).
 // mirror: rpukit/gemm/_mirror/real.py::det_gemm
 // op: rpukit.gemm.det_gemm
 // bits: exact
@@ -124,6 +125,9 @@
 #ifndef TURNS
 #define TURNS 0
 #endif
+#ifndef BLOCKS
+#define BLOCKS 1
+#endif
 #define THREADS_M (TILE_M / RM)
 #define THREADS_N (TILE_N / RN)
 #define THREADS (THREADS_M * THREADS_N)
@@ -166,7 +170,7 @@ using CopiesB = Copies<TILE_N, !TRANS_B, VEC_B>;
 #include "gemm_loop.cuh"
 #endif
 
-extern "C" __global__ void RK_CLUSTER(CLUSTER) __launch_bounds__(THREADS + COPIERS, 1)
+extern "C" __global__ void RK_CLUSTER(CLUSTER) __launch_bounds__(THREADS + COPIERS, BLOCKS)
 det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c, u32 *turns, REAL *segments) {
     extern __shared__ __align__(16) unsigned char barriers[];
     unsigned char *raw = barriers + BARRIERS;

@@ -67,9 +67,9 @@ template <int LINES, int ALONG, int VEC> struct Copies {
         static_assert(count % each == 0, "equal parts");
         if (number * each < count) whole<each>(number * each);
     }
-    // Those before step p: the transposing ones in groups, of which each takes three more instructions.
+    // Those before step p: many small ones in groups, of which each takes three more instructions.
     __device__ __forceinline__ void at_step(int p) {
-        constexpr int apart = turned ? UNIT : 1;
+        constexpr int apart = vec < UNIT ? UNIT : 1;
         if (p % apart == 0) part<TILE_K / apart>(p / apart);
     }
     // A stage, all steps of which exist.

@@ -4,14 +4,50 @@
 #include "rk_early.cuh"
 
 #define THROUGH (P_VEC == 1 || Q_VEC == 1)   // some words go through registers
-#define BATCH 32                             // rows that do so together
+#define BATCH 8                              // units that do so together
 static_assert(BI <= 64 && BJ <= 64, "macros");
 
-// A warp's copies of a factor for a stage, VEC elements each: 8, 4 or 2 asynchronously, 1 through registers, in pairs; of WARPS
+// Two neighbouring lines of 16 bytes, in which 8 elements begin anywhere.
+struct Loose {
+    uint4 low, high;
+    // Of the lines those with one of the n_byte bytes from `x` on: what else is in these is in the same pages of memory.
+    __device__ __forceinline__ void read(const u16 *x, int n_byte) {
+        int first = (u32)(u64)x & 15;
+#ifdef RK_ON_CPU
+        memset(this, 0xff, sizeof *this);  // not a number, in place of what is not the array's
+        if (n_byte > 0) memcpy((char *)this + first, x, n_byte);
+        else low = high = make_uint4(0, 0, 0, 0);
+#else
+        const char *from = (const char *)x - first;
+        asm volatile("{ .reg .pred p, q; setp.gt.s32 p, %9, 0; setp.gt.s32 q, %10, 16; mov.u32 %0, 0; mov.u32 %1, 0; mov.u32 %2, 0; "
+                     "mov.u32 %3, 0; mov.u32 %4, 0; mov.u32 %5, 0; mov.u32 %6, 0; mov.u32 %7, 0; "
+                     "@p ld.global.v4.u32 {%0,%1,%2,%3}, [%8]; @q ld.global.v4.u32 {%4,%5,%6,%7}, [%8 + 16]; }"
+                     : "=&r"(low.x), "=&r"(low.y), "=&r"(low.z), "=&r"(low.w), "=&r"(high.x), "=&r"(high.y), "=&r"(high.z), "=&r"(high.w)
+                     : "l"(from), "r"(n_byte), "r"(first + n_byte)
+                     : "memory");
+#endif
+    }
+    // The elements that begin where `x` does in its line, zeros after the first n_byte bytes.
+    __device__ __forceinline__ uint4 tight(const u16 *x, int n_byte) const {
+        u32 v[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}, made[4], at = (u32)(u64)x;
+#pragma unroll
+        for (int i = 0; i < 6; ++i) v[i] = at & 8 ? v[i + 2] : v[i];
+#pragma unroll
+        for (int i = 0; i < 5; ++i) v[i] = at & 4 ? v[i + 1] : v[i];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            made[i] = (u32)(((u64)v[i + 1] << 32 | v[i]) >> (at & 2) * 8);
+            if (n_byte < 4 * i + 4) made[i] = n_byte > 4 * i ? made[i] & 0xffff : 0;
+        }
+        return make_uint4(made[0], made[1], made[2], made[3]);
+    }
+};
+
+// A warp's copies of a factor for a stage, VEC elements each: 8, 4 or 2 asynchronously, 1 through registers, 8 at a time; of WARPS
 // warps, number `me` takes every WARPS-th row. Lines that do not exist are left as they are: what comes of them is not written, and
 // many blocks that ask for one line instead wait for each other.
 template <int LINES, int MN, int VEC, int WARPS = 1> struct Feed {
-    static constexpr int unit = VEC == 1 ? 2 : VEC, width = (MN ? LINES : BK) / unit, rows = MN ? BK : LINES;
+    static constexpr int unit = VEC == 1 ? 8 : VEC, width = (MN ? LINES : BK) / unit, rows = MN ? BK : LINES;
     static constexpr int lanes = width < 32 ? width : 32, each = 32 / lanes, turns = rows / each;  // rows a turn of a warp
     static constexpr int share = WARPS < turns ? WARPS : turns, step = each * share, count = rows / step;
     static_assert(width <= 32 && rows % step == 0, "a row a turn, or more");
@@ -19,7 +55,7 @@ template <int LINES, int MN, int VEC, int WARPS = 1> struct Feed {
     u64 stride;
     int row, at, n_line, line0;
     bool idle;
-    u32 first, second;  // bytes that exist of an element pair or unit; of its second element
+    int first;  // bytes that exist of a unit, of all its rows
 
     __device__ __forceinline__ Feed(const u16 *m, int ld, int line0, int n_line, int r, int me = 0)
         : m(m), stride(ld), n_line(n_line), line0(line0), idle(me >= share) {
@@ -48,41 +84,42 @@ template <int LINES, int MN, int VEC, int WARPS = 1> struct Feed {
             if (exists(u)) rk_copy<2 * unit>(to(stage, u), n ? x : m, n);
         }
     }
-    template <bool WHOLE> __device__ __forceinline__ void read(u32 (&v)[BATCH], int u0, int left) const {
-#pragma unroll
-        for (int u = 0; u < BATCH; ++u)
-            if (u < count) {
-                const u16 *x = place_of(u0 + u);
-                int n = !exists(u0 + u) ? 0 : WHOLE ? first : bytes(u0 + u, left);
-                u32 low = n > 0 ? x[0] : 0, high = n > 2 ? x[1] : 0;
-                v[u] = low | high << 16;
-            }
+    static constexpr int batch = count < BATCH ? count : BATCH;
+    static_assert(count % batch == 0, "equal batches");
+    template <bool WHOLE> __device__ __forceinline__ int there(int u, int left) const {
+        return !exists(u) ? 0 : WHOLE ? first : bytes(u, left);
     }
-    __device__ __forceinline__ void write(const u32 (&v)[BATCH], u32 stage, int u0) const {
+    template <bool WHOLE> __device__ __forceinline__ void read(Loose (&v)[batch], int u0, int left) const {
 #pragma unroll
-        for (int u = 0; u < BATCH; ++u)
-            if (u < count) rk_write_word(to(stage, u0 + u), v[u]);
+        for (int u = 0; u < batch; ++u) v[u].read(place_of(u0 + u), there<WHOLE>(u0 + u, left));
+    }
+    // What MN has beyond its lines is not used, so that it may be anything.
+    template <bool WHOLE> __device__ __forceinline__ void write(const Loose (&v)[batch], u32 stage, int u0, int left) const {
+#pragma unroll
+        for (int u = 0; u < batch; ++u)
+            rk_write_line(to(stage, u0 + u), v[u].tight(place_of(u0 + u), MN || WHOLE ? 16 : bytes(u0 + u, left)));
     }
     static constexpr bool taken = VEC > 1 || count <= BATCH;  // whether the two halves below can copy a stage
-    // The two halves of a copy through registers, of at most BATCH rows; others are complete with the first.
-    template <bool WHOLE = false> __device__ __forceinline__ void take(u32 (&v)[BATCH], u32 stage, int left) const {
-        static_assert(taken, "rows of a warp");
+    // The two halves of a copy through registers, of at most BATCH units; others are complete with the first.
+    template <bool WHOLE = false> __device__ __forceinline__ void take(Loose (&v)[batch], u32 stage, int left) const {
+        static_assert(taken, "units of a warp");
         if (idle) return;
         if constexpr (VEC > 1) ask<WHOLE>(stage, left);
         else read<WHOLE>(v, 0, left);
     }
-    __device__ __forceinline__ void leave(const u32 (&v)[BATCH], u32 stage) const {
-        if (VEC == 1 && !idle) write(v, stage, 0);
+    template <bool WHOLE = false> __device__ __forceinline__ void leave(const Loose (&v)[batch], u32 stage, int left) const {
+        if constexpr (VEC == 1)
+            if (!idle) write<WHOLE>(v, stage, 0, left);
     }
     template <bool WHOLE> __device__ __forceinline__ void every(u32 stage, int left) const {
         if (idle) return;
         if constexpr (VEC > 1) ask<WHOLE>(stage, left);
         else
 #pragma unroll 1
-            for (int u = 0; u < count; u += BATCH) {
-                u32 v[BATCH];
+            for (int u = 0; u < count; u += batch) {
+                Loose v[batch];
                 read<WHOLE>(v, u, left);
-                write(v, stage, u);
+                write<WHOLE>(v, stage, u, left);
             }
     }
 };

@@ -46,40 +46,7 @@ struct Results {
 #define AT_A_TIME 16
 #define FULL (RM * RN >= 64)
 #endif
-#define BY_ROWS (CLUSTER == 1 && DMMA && VEC_C == 1 && !COPIERS)
-#if BY_ROWS
-// Write results by rows, where rows of c begin anywhere: L2 would take a long time for the parts of sectors that a thread has. Each warp
-// moves 8 rows at a time through `lines`, memory of stages that nobody reads any more.
-__device__ __forceinline__ void write_rows(const double (&acc)[RM][RN], double *lines, const Results &to, bool adds) {
-    constexpr int wide = 4 * RN, line = wide + 8;  // columns of a warp; so many doubles on, a row lies in other banks
-    int thread = anew(threadIdx.x), lane = thread % 32;
-    Place first(thread - lane);  // of the warp
-    lines += thread / 32 * (8 * line);
-#pragma unroll
-    for (int r = 0; r < RM; ++r) {
-        __syncwarp();
-#pragma unroll
-        for (int q = 0; q < RN; q += 2) {
-            double x = acc[r][q], y = acc[r][q + 1];
-            if (ADD == 3) x = (REAL)(ALPHA) * x, y = (REAL)(ALPHA) * y;
-            *(Unit *)(lines + lane / 4 * line + q * 4 + lane % 4 * 2) = Unit{{x, y}};
-        }
-        __syncwarp();
-        double *at[RN], before[RN];
-#pragma unroll
-        for (int e = 0; e < RN; ++e) {
-            int x = e * 32 + lane, i = to.row0 + row_of(r, first.m + x / wide), j = to.col0 + first.n + x % wide;
-            at[e] = i < to.m && j < to.n ? to.c + (u64)i * to.n + j : nullptr;
-            before[e] = adds && at[e] ? *at[e] : 0;
-        }
-#pragma unroll
-        for (int e = 0; e < RN; ++e) {
-            double v = lines[(e * 32 + lane) / wide * line + (e * 32 + lane) % wide];
-            if (at[e]) *at[e] = adds ? before[e] + v : v;
-        }
-    }
-}
-#endif
+#include "gemm_rows.cuh"
 #if CLUSTER == 1
 // Write results, N neighbours at a time; `adds`: to what is there; with VEC_C they all exist or none.
 template <int N> __device__ __forceinline__ void give(REAL (&acc)[RM][RN], const Results &to, Place place, bool adds) {
@@ -125,6 +92,9 @@ template <int N> __device__ __forceinline__ void give(REAL (&acc)[RM][RN], const
 #define HELD 0  // from sm_100 on, registers of large tiles would spill
 #endif
 __device__ __forceinline__ void write_results(REAL (&acc)[RM][RN], const Results &to, Place place, bool adds) {
+#if BY_LANES
+    if constexpr (sizeof(REAL) == 4) return write_by_lanes(acc, to, place, adds);
+#endif
     constexpr int together = !FULL && (DMMA || (ACROSS_B && RN % UNIT == 0)) ? UNIT : 1;  // neighbours of a thread
     give<together>(acc, to, place, adds);
 }

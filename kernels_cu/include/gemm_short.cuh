@@ -7,19 +7,28 @@ __device__ __forceinline__ void short_results(float (&d)[MI][MJ][4], u32 shared,
                                               int n_i, int n_j, int n_r, int wi, int wj) {
     constexpr int warps = WI * WJ;
     int me = __shfl_sync(~0u, threadIdx.x / 32, 0), n_step = (n_r + BK - 1) / BK;
-    Feed<BI, P_MN, P_VEC, warps> of_p(p, ld_p, i0, n_i, 0, me);
-    Feed<BJ, Q_MN, Q_VEC, warps> of_q(q, ld_q, j0, n_j, 0, warps - 1 - me);
-    u32 of_even[2][BATCH], of_odd[2][BATCH];
-    auto take = [&](u32 (&v)[2][BATCH], int k) {
+    using FeedP = Feed<BI, P_MN, P_VEC, warps>;
+    using FeedQ = Feed<BJ, Q_MN, Q_VEC, warps>;
+    FeedP of_p(p, ld_p, i0, n_i, 0, me);
+    FeedQ of_q(q, ld_q, j0, n_j, 0, warps - 1 - me);
+    struct Units {
+        Loose p[FeedP::batch], q[FeedQ::batch];
+    } of_even, of_odd;
+    auto take = [&](Units &v, int k) {
         if (k >= n_step) return;
         u32 stage = shared + k * STAGE;
-        of_p.take(v[0], stage, n_r - k * BK), of_q.take(v[1], stage + BI * BK * 2, n_r - k * BK);
-        of_p.skip(BK), of_q.skip(BK);
+        FeedP p_there = of_p;
+        FeedQ q_there = of_q;
+        p_there.skip(k * BK), q_there.skip(k * BK);
+        p_there.take(v.p, stage, n_r - k * BK), q_there.take(v.q, stage + BI * BK * 2, n_r - k * BK);
     };
-    auto leave = [&](u32 (&v)[2][BATCH], int k) {
+    auto leave = [&](Units &v, int k) {
         if (k >= n_step) return;
         u32 stage = shared + k * STAGE;
-        of_p.leave(v[0], stage), of_q.leave(v[1], stage + BI * BK * 2);
+        FeedP p_there = of_p;
+        FeedQ q_there = of_q;
+        p_there.skip(k * BK), q_there.skip(k * BK);
+        p_there.leave(v.p, stage, n_r - k * BK), q_there.leave(v.q, stage + BI * BK * 2, n_r - k * BK);
     };
     take(of_even, 0);
 #pragma unroll 1

@@ -12,9 +12,9 @@ using FeedQ = Feed<BJ, Q_MN, Q_VEC>;
 // Fill a stage, `left` terms of which exist. Of what goes through registers all is asked for before the first word is there.
 template <bool WHOLE> __device__ __forceinline__ void fill(const FeedP &of_p, const FeedQ &of_q, u32 stage, int left) {
     if constexpr (THROUGH && FeedP::taken && FeedQ::taken) {
-        u32 v[2][BATCH];
-        of_p.template take<WHOLE>(v[0], stage, left), of_q.template take<WHOLE>(v[1], stage + BI * BK * 2, left);
-        of_p.leave(v[0], stage), of_q.leave(v[1], stage + BI * BK * 2);
+        Loose of_stage_p[FeedP::batch], of_stage_q[FeedQ::batch];
+        of_p.template take<WHOLE>(of_stage_p, stage, left), of_q.template take<WHOLE>(of_stage_q, stage + BI * BK * 2, left);
+        of_p.template leave<WHOLE>(of_stage_p, stage, left), of_q.template leave<WHOLE>(of_stage_q, stage + BI * BK * 2, left);
     } else of_p.template every<WHOLE>(stage, left), of_q.template every<WHOLE>(stage + BI * BK * 2, left);
 }
 // A warp never waits for what it asked for: a stage is full when the copies of all lanes are there.

@@ -129,6 +129,13 @@ __device__ __forceinline__ void rk_write_word(u32 address, u32 v) {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
 #endif
 }
+__device__ __forceinline__ void rk_write_line(u32 address, uint4 v) {
+#ifdef RK_ON_CPU
+    *(uint4 *)rk_shared(address) = v;
+#else
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+#endif
+}
 __device__ __forceinline__ uint4 rk_read_line(u32 address) {
 #ifdef RK_ON_CPU
     return *(uint4 *)rk_shared(address);

@@ -184,9 +184,9 @@ _BY_COPIERS = Paces(
     block=0.8,
     other=0.245,
     result=0.114,
-    copy={8: 0.0029, 4: 0.0057, 2: 0.0057, 1: 0.0155},
-    crowded={8: 0.0023, 4: 0.0017, 2: 0.0017, 1: 0.0038},
-    through=0.19,
+    copy={8: 0.0029, 4: 0.0057, 2: 0.0057, 1: 0.072},
+    crowded={8: 0.0023, 4: 0.0017, 2: 0.0017, 1: 0.007},
+    through=0.15,
     memory=11.2e6,
     chains={
         "thin 16x16/8": 0.072,
@@ -205,9 +205,9 @@ _AT_ONCE = Paces(
     block=0.04,
     other=0.0,
     result=0.128,
-    copy={8: 0.0, 4: 0.0, 2: 0.0, 1: 0.009},
-    crowded={8: 0.0075, 4: 0.0029, 2: 0.0029, 1: 0.0037},
-    through=0.42,
+    copy={8: 0.0, 4: 0.0, 2: 0.0, 1: 0.069},
+    crowded={8: 0.0075, 4: 0.0029, 2: 0.0029, 1: 0.0167},
+    through=0.2,
     memory=7.16e6,
     chains={
         "short 64x8": 0.085,
@@ -263,4 +263,4 @@ def warp_microseconds(
 def _turns(lines: int, there: int, begin: int, along: bool) -> float:
     """How often a warp copies for a stage of so many lines, of which some are there."""
     rows, width = (DEPTH, lines) if along else (min(lines, there), DEPTH)
-    return rows * min(32, width // max(begin, 2)) / 32
+    return rows * min(32, width // (8 if begin == 1 else begin)) / 32
