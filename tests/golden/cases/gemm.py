@@ -224,6 +224,7 @@ def tensor_gemms():
 
 SHORT = (  # rows, columns, terms, tile, elements before a factor
     (3, 130, 75, "64x8", 1),
+    (9, 34, 129, "64x8", 1),
     (17, 70, 128, "64x16", 2),
     (40, 66, 330, "64x32", 0),
     (70, 130, 193, "64x64", 1),
