@@ -25,7 +25,9 @@
 //         8), ROOM (1: sums of segments wait in shared memory, beside the stages; in their place if CLUSTER > 1, which needs that
 //         there are not more segments), TURNS (1: as many blocks a tile as segments, ADD 0 or 1; `turns` (1 + warps that multiply
 //         of all tiles) zeros; 2: so, too, with `segments` (tiles, segments, TILE_M x TILE_N)), BLOCKS (of a multiprocessor, for
-//         which there are registers).
+//         which there are registers), STREAM (1: any number of blocks, up to that of the stages of all sums over those of a segment,
+//         make equal shares (gemm_shares.cuh), with TURNS 2 if there are several segments; `turns` then has as many zeros more as
+//         warps of all blocks, `segments` as many more tiles as blocks; else 0).
 // mirror: rpukit/gemm/_mirror/real.py::det_gemm
 // op: rpukit.gemm.det_gemm
 // bits: exact
@@ -60,6 +62,8 @@
 // check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7 COPIERS=64 VEC_A=4 VEC_B=1 TURNS=2
 // check: TILE_M=64 TILE_N=32 TILE_K=64 RM=4 RN=4 ST=3 VEC_A=4 VEC_B=4 VEC_C=4
 // check: TILE_M=16 TILE_N=32 TILE_K=64 RM=4 RN=4 VEC_A=4 VEC_B=1 TURNS=2
+// check: TILE_M=96 TILE_N=64 RM=12 RN=4 TURN=1 STREAM=1 BLOCKS=4
+// check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 VEC_A=2 VEC_B=2 DMMA=1 STREAM=1 TURNS=2 TRANS_B=1
 // source: docs/semantics.md, section 6.
 #include "rk_chain.cuh"
 #include "rk_dmma.cuh"
@@ -125,6 +129,9 @@
 #ifndef TURNS
 #define TURNS 0
 #endif
+#ifndef STREAM
+#define STREAM 0
+#endif
 #ifndef BLOCKS
 #define BLOCKS 1
 #endif
@@ -159,6 +166,9 @@ using CopiesA = Copies<TILE_M, TRANS_A, VEC_A>;
 using CopiesB = Copies<TILE_N, !TRANS_B, VEC_B>;
 
 #include "gemm_segments.cuh"
+#if STREAM
+#include "gemm_shares.cuh"
+#endif
 #if COPIERS
 #include "gemm_few.cuh"
 #elif DMMA
@@ -170,6 +180,12 @@ using CopiesB = Copies<TILE_N, !TRANS_B, VEC_B>;
 #include "gemm_loop.cuh"
 #endif
 
+// Results of a tile. Tiles go in groups of 8 lines of them, so that neighbours share what is in L2.
+__device__ __forceinline__ Results results_of(REAL *c, int m, int n, int tile, int tiles_m, int tiles_n) {
+    int whole = 8 * tiles_n, first_m = tile / whole * 8, lines = min(8, tiles_m - first_m), rest = tile % whole;
+    return Results{c, m, n, (first_m + rest % lines) * TILE_M, rest / lines * TILE_N};
+}
+
 extern "C" __global__ void RK_CLUSTER(CLUSTER) __launch_bounds__(THREADS + COPIERS, BLOCKS)
 det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c, u32 *turns, REAL *segments) {
     extern __shared__ __align__(16) unsigned char barriers[];
@@ -178,15 +194,27 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
     rk_barriers_begin<ST>(rk_shared_address(barriers), 32), rk_barriers_begin<ST, 1>(rk_shared_address(barriers) + 8 * ST, THREADS / 32);
     rk_barriers_ready();
 #endif
-    int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N, whole = 8 * tiles_n, block = Sharing::begin(raw, turns);
-    int n_segment = (k - 1) / segment + 1, tile = TURNS ? block % (tiles_m * tiles_n) : block / CLUSTER;
-    int first_m = tile / whole * 8, lines = min(8, tiles_m - first_m), rest = tile % whole;
-    int row0 = (first_m + rest % lines) * TILE_M, col0 = rest / lines * TILE_N;
-    Results to{c, m, n, row0, col0};
-    Sharing share(n_segment, TURNS ? block / (tiles_m * tiles_n) : block % CLUSTER, tile, turns, segments);
+    int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N, tiles = tiles_m * tiles_n;
+    int n_segment = (k - 1) / segment + 1, block = Sharing::begin(raw, turns);
+    REAL *room = (REAL *)raw + (ROOM ? ST * STAGE : 0);
     rk_wait_for_earlier();
     rk_let_later_begin();
-    REAL *room = (REAL *)raw + (ROOM ? ST * STAGE : 0);
+#if STREAM
+    Shares shares(block, tiles, k, segment, turns, segments);
+#pragma unroll 1
+    for (int part = 0; part < shares.count(); ++part) {
+        shares.begin(part);
+        Results to = results_of(c, m, n, shares.tile, tiles_m, tiles_n);
+        Sharing share(n_segment, 0, shares.tile, turns, segments);
+        REAL acc[RM][RN];
+        shares.take(acc);
+        many_results(acc, room, a, b, raw, to, shares.first, shares.last, k, segment, n_segment, share);
+        shares.pass(acc);
+    }
+#else
+    int tile = TURNS ? block % tiles : block / CLUSTER;
+    Results to = results_of(c, m, n, tile, tiles_m, tiles_n);
+    Sharing share(n_segment, TURNS ? block / tiles : block % CLUSTER, tile, turns, segments);
     REAL acc[RM][RN];
 #pragma unroll
     for (int x = 0; x < RM * RN; ++x) acc[x / RN][x % RN] = 0;
@@ -205,11 +233,12 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
 #if COPIERS
     int round = few_results(acc, room, a, b, raw, to, k, segment, n_segment, share);
 #else
-    int round = many_results(acc, room, a, b, raw, to, k, segment, n_segment, share);
+    int round = many_results(acc, room, a, b, raw, to, share.rank * segment, k, k, segment, n_segment, share);
 #endif
 #if CLUSTER > 1
     end_rounds(acc, room, to, round, n_segment);
 #else
     (void)round;
+#endif
 #endif
 }

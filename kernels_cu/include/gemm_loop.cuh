@@ -1,16 +1,16 @@
 // The stages of det_gemm.cu's sums where all threads copy and multiply. Uses its macros, its copies and its steps.
 #pragma once
 
-// All segments of the block; returns the number of them. The inner loop asks for nothing but whether there is another stage, so that
+// The terms from `first` to `last` of all k: segments of the block, the number of which is returned, or with STREAM a part of one. The inner loop asks for nothing but whether there is another stage, so that
 // the addresses of its copies are computed between multiplications. It goes on as long as the stages asked for are whole and follow
 // each other; where one is not, it is asked for before, and the loop copies nothing.
 __device__ __forceinline__ int many_results(REAL (&acc)[RM][RN], REAL *room, const REAL *a, const REAL *b, unsigned char *raw, const Results &to,
-                                            int k, int segment, int n_segment, const Sharing &share) {
+                                            int first, int last, int k, int segment, int n_segment, const Sharing &share) {
     const REAL *tiles = (const REAL *)raw;
     u32 shared = rk_shared_address(raw);
     Place place(threadIdx.x);
     const REAL *first_a = lane_a(tiles, place.m), *first_b = lane_b(tiles + SIZE(TRANS_A, TILE_M), place.n);
-    int at = share.rank * segment, asked = at, round = 0;  // asked: where the stage that is asked for next begins
+    int at = first, asked = at, round = 0;  // asked: where the stage that is asked for next begins
     bool inside = to.row0 + TILE_M <= to.m && to.col0 + TILE_N <= to.n;
     int now = 0, empty = ST - 1;  // the stage whose steps are multiplied; how many have to be filled before
     Ahead ahead;
@@ -23,10 +23,10 @@ __device__ __forceinline__ int many_results(REAL (&acc)[RM][RN], REAL *room, con
         asm volatile("{ .reg .pred p; setp.ge.s32 p, %0, 0; @p bra DONE; trap; DONE: }" ::"r"(k) : "memory");
 #endif
     };
-    while (at < k) {
-        int until = min(segment - (at & (segment - 1)), k - at) / TILE_K, n = 0;  // whole stages
+    while (at < last) {
+        int until = min(segment - (at & (segment - 1)), last - at) / TILE_K, n = 0;  // whole stages
         if (empty == 0 && (CopiesA::asks || inside)) {
-            n = min(until, (k - asked) / TILE_K);
+            n = min(until, (last - asked) / TILE_K);
             if (CLUSTER > 1 || TURNS) n = min(n, (segment - (asked & (segment - 1))) / TILE_K);
         }
         CopiesA ca(shared, a, to.row0, to.m, asked, k);
@@ -34,9 +34,9 @@ __device__ __forceinline__ int many_results(REAL (&acc)[RM][RN], REAL *room, con
         if (n > 0) {
             asked = next_stage(asked + (n - 1) * TILE_K, segment, share);
         } else {
-            n = asked < k ? min(until, 1) : until;
+            n = asked < last ? min(until, 1) : until;
             u32 stage = (empty ? ST - 1 - empty : now ? now - 1 : ST - 1) * STAGE * (int)sizeof(REAL);
-            if (asked < k) ca.to_stage(stage).all(a, k), cb.to_stage(stage).all(b, k);
+            if (asked < last) ca.to_stage(stage).all(a, k), cb.to_stage(stage).all(b, k);
             asked = next_stage(asked, segment, share);
             if (empty) {
                 rk_copies_end();
@@ -62,8 +62,8 @@ __device__ __forceinline__ int many_results(REAL (&acc)[RM][RN], REAL *room, con
                 ca.from = anew(ca.from), cb.from = anew(cb.from);
             } while (--n);
         else
-            multiply_end(acc, ahead, first_a + now * STAGE, first_b + now * STAGE, k - at);
-        if (ends_segment(at, segment, k)) {
+            multiply_end(acc, ahead, first_a + now * STAGE, first_b + now * STAGE, last - at);
+        if (ends_segment(at, segment, STREAM ? k : last)) {
             add_made(acc, room, to, at, round++, n_segment, segment, k, share);
 #if RM * RN <= 64
             ahead.begin(first_a + now * STAGE, first_b + now * STAGE);  // once more: meanwhile its registers are free

@@ -19,6 +19,36 @@ template <class T> __device__ __forceinline__ T *anew(T *x) {
     return x;
 }
 
+// Wait until this warp's number `at` is `number`. On a CPU, where blocks run one after the other, it is.
+__device__ __forceinline__ void wait_for(const u32 *at, u32 number) {
+#ifdef RK_ON_CPU
+    while (*(volatile const u32 *)at != number) rk_yield();
+#else
+    u32 there;
+    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(at) : "memory");
+    while (there != number);
+    __syncwarp();
+#endif
+}
+// Set this warp's number `at`, after what its lanes wrote.
+__device__ __forceinline__ void say(u32 *at, u32 number) {
+    __syncwarp();  // the release below is of what all lanes wrote
+    if (threadIdx.x % 32 == 0) {
+#ifdef RK_ON_CPU
+        *at = number;
+#else
+        asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(number) : "memory");
+#endif
+    }
+}
+__device__ __forceinline__ REAL from_l2(const REAL *at) {
+#ifdef RK_ON_CPU
+    return *at;
+#else
+    return __ldcg(at);
+#endif
+}
+
 // How blocks share a tile: `parts` of them, of which this one makes segment `rank` and each parts-th after that. With TURNS each
 // block makes one segment. Its warps add it to c when those before are there; or with TURNS 2 they leave it in `made`, and the last
 // warp adds all. `turns` is 0 before and after a launch: the number of blocks that have begun, then for each warp of a tile how
@@ -34,7 +64,7 @@ struct Sharing {
     }
     // Number of this block. With TURNS 1 blocks are numbered as they begin, so that those which a block waits for have begun.
     static __device__ __forceinline__ int begin(void *room, u32 *turns) {
-        if (TURNS != 1) return blockIdx.x;
+        if (TURNS != 1 && !STREAM) return blockIdx.x;
         rk_wait_for_earlier();
         u32 *number = (u32 *)room;
         if (threadIdx.x == 0) {
@@ -46,28 +76,10 @@ struct Sharing {
         __syncthreads();
         return mine;
     }
-    // Wait until `number` segments are in the results of this warp. On a CPU, where blocks run one after the other, they are.
-    __device__ __forceinline__ void wait(u32 number) const {
-#ifdef RK_ON_CPU
-        while (*turn != number) rk_yield();
-#else
-        u32 there;
-        do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(turn) : "memory");
-        while (there != number);
-        __syncwarp();
-#endif
-    }
+    // Wait until `number` segments are in the results of this warp.
+    __device__ __forceinline__ void wait(u32 number) const { wait_for(turn, number); }
     // Say that `number` segments are in the results of this warp.
-    __device__ __forceinline__ void pass(u32 number) const {
-        __syncwarp();  // the release below is of what all lanes wrote
-        if (threadIdx.x % 32 == 0) {
-#ifdef RK_ON_CPU
-            *turn = number;
-#else
-            asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(turn), "r"(number) : "memory");
-#endif
-        }
-    }
+    __device__ __forceinline__ void pass(u32 number) const { say(turn, number); }
     // Leave the results of a segment.
     __device__ __forceinline__ void put(const REAL (&acc)[RM][RN], int number) const {
 #pragma unroll
@@ -111,13 +123,6 @@ struct Sharing {
             for (int x = 0; x < batch; ++x) acc[(x0 + x) / RN][(x0 + x) % RN] = v[x];
         }
     }
-    // Result x of a segment, from L2.
-    __device__ __forceinline__ REAL load(int number, int x) const {
-        const REAL *at = made + (u64)number * (TILE_M * TILE_N) + x * THREADS;
-#ifdef RK_ON_CPU
-        return *at;
-#else
-        return __ldcg(at);
-#endif
-    }
+    // Result x of a segment.
+    __device__ __forceinline__ REAL load(int number, int x) const { return from_l2(made + (u64)number * (TILE_M * TILE_N) + x * THREADS); }
 };

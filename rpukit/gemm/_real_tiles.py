@@ -11,6 +11,7 @@ LONG_SEGMENT = 16384  # the same of analog tiles and of tiled training
 SPLITS = (1, 2, 4, 8)  # blocks that may share a tile: they make different segments
 IN_TURNS = 0  # a block makes one segment, and blocks add theirs to the result in turns
 AT_ONCE = -1  # a block makes one segment, and the last block adds all of them
+STREAMED = -2  # so, too, and blocks make equal shares of all stages: a chain is passed on once
 _SHARED, _SHARED_OF_BLOCK = 233472, 232448  # bytes of shared memory of a multiprocessor
 
 
@@ -139,8 +140,8 @@ FLOAT_TILES = (
 )
 DOUBLE_TILES = (
     RealTile(128, 128, 32, 8, 8, 3, tensor=True, most=1),
-    RealTile(128, 64, 16, 8, 8, 3, tensor=True, most=4),
-    RealTile(64, 64, 16, 4, 8, 4, tensor=True, most=4, beside=3),
+    RealTile(128, 64, 16, 8, 8, 3, tensor=True, most=2),
+    RealTile(64, 64, 16, 4, 8, 4, tensor=True, most=3, beside=3),
     RealTile(32, 32, 32, 2, 4, 4, tensor=True, held=(32, 4), most=3),
     RealTile(64, 64, 16, 4, 4, 4, most=4),
     RealTile(32, 32, 16, 2, 2, 4, held=(16, 4)),
@@ -154,8 +155,8 @@ DOUBLE_TILES = (
     RealTile(4, 16, 64, 1, 1, 6, copiers=64),
     RealTile(80, 64, 16, 10, 4, 4, tensor=True, most=2),
     RealTile(48, 64, 32, 6, 4, 3, tensor=True, most=3),
-    RealTile(32, 64, 16, 2, 8, 4, tensor=True, held=(16, 4), most=4),
-    RealTile(64, 32, 16, 4, 4, 5, tensor=True, held=(16, 5), most=4),
+    RealTile(32, 64, 16, 2, 8, 4, tensor=True, held=(16, 4), most=3),
+    RealTile(64, 32, 16, 4, 4, 5, tensor=True, held=(16, 5), most=3),
     RealTile(96, 128, 32, 6, 8, 3, tensor=True, most=1),
     RealTile(32, 64, 32, 2, 8, 3, tensor=True, most=3, word=" deep"),
     RealTile(4, 64, 32, 1, 4, 6, across=True, held=(32, 6)),
@@ -249,8 +250,8 @@ _DOUBLE_PACES = {
 # What blocks that share a tile add to segments of 1024 terms, as a part, by the bytes of an
 # element and their number.
 _SHARING = {
-    4: {1: 0.0, 2: 0.153, 4: 0.153, 8: 0.185, IN_TURNS: 0.08, AT_ONCE: 0.0},
-    8: {1: 0.0, 2: 0.181, 4: 0.197, 8: 0.278, IN_TURNS: 0.08, AT_ONCE: 0.0},
+    4: {1: 0.0, 2: 0.153, 4: 0.153, 8: 0.185, IN_TURNS: 0.08, AT_ONCE: 0.0, STREAMED: 0.04},
+    8: {1: 0.0, 2: 0.181, 4: 0.197, 8: 0.278, IN_TURNS: 0.08, AT_ONCE: 0.0, STREAMED: 0.1},
 }
 # Microseconds on an H200: of each turn that nothing hides, by the bytes of an element; of the last
 # block, which adds all segments.
@@ -260,12 +261,14 @@ _WRITTEN = 4e6  # bytes a microsecond of results
 # Microseconds of the begin and end of each further round of blocks, by the bytes of an element and
 # whether some threads only copy.
 _ROUND = {(4, False): 0.9, (4, True): 1.5, (8, False): 0.7, (8, True): 2.3}
+_PASS = 3.0  # microseconds of passing chains on
 _MOST_TURNS, _MOST_AT_ONCE = 256, 1 << 25  # segments of a sum; bytes of their results
+_LEAST_STREAMED, _MOST_ROUNDS = 32, 8  # rows of tiles that are streamed; rounds of their pieces
 _NO_TURNS = ("128x128", "128x128 tensor")  # which lose by them
 # Part of an H200's multiprocessors that clusters of 4 and 8 blocks can fill.
 _CLUSTERED = {4: 0.93, 8: 0.91}
 
-WORDS = {IN_TURNS: "turns", AT_ONCE: "at once"}
+WORDS = {IN_TURNS: "turns", AT_ONCE: "at once", STREAMED: "streamed"}
 
 
 class Way(NamedTuple):
@@ -331,9 +334,12 @@ def ways(problem: Problem, tensor: bool, n_multi: int, most: int) -> list[Way]:
         for split in (*SPLITS[: 1 + SPLITS.index(most)], *(WORDS if most > 1 else ()))
         if _parts(problem, split) < 2 * problem.n_segment
         and (split < 2 or tile.rows * tile.columns * size <= _MOST_SHARED)
-        and (split > 0 or (1 < problem.n_segment <= _MOST_TURNS and tile.name not in _NO_TURNS))
+        and (split > 0 or (problem.n_segment <= _MOST_TURNS and tile.name not in _NO_TURNS))
+        and (split not in (IN_TURNS, AT_ONCE) or problem.n_segment > 1)
+        and (split != STREAMED or _streams(tile, problem, n_multi))
         and (
-            split != AT_ONCE or room_at_once(tile, m, n, problem.n_segment) * size <= _MOST_AT_ONCE
+            split not in (AT_ONCE, STREAMED)
+            or room_at_once(tile, m, n, problem.n_segment) * size <= _MOST_AT_ONCE
         )
         and (not tile.copiers or _parts(problem, split) * tile.count(m, n) <= _FEW * n_multi)
     ]
@@ -347,6 +353,24 @@ def _parts(problem: Problem, split: int) -> int:
 def room_at_once(tile: RealTile, m: int, n: int, n_segment: int) -> int:
     """Count the partial sums that `AT_ONCE` keeps: those of all tiles and segments."""
     return tile.count(m, n) * tile.rows * tile.columns * n_segment
+
+
+def shares(tile: RealTile, problem: Problem, n_multi: int) -> int:
+    """Count the blocks of `STREAMED`: no share is shorter than a segment; 0 if all sums are."""
+    m, n, k, size, trans_a, trans_b, _, segment = problem
+    whole, last = (-(-x // tile.depth) for x in (min(k, segment), (k - 1) % segment + 1))
+    stages = tile.count(m, n) * (whole * (problem.n_segment - 1) + last)
+    together = tile.together(trans_a, trans_b, size, "")
+    return n_multi * min(together, stages // (whole * n_multi))
+
+
+def _streams(tile: RealTile, problem: Problem, n_multi: int) -> bool:
+    """Whether shares may be better than whole segments: of a few rounds that do not come out."""
+    blocks = shares(tile, problem, n_multi)
+    if tile.rows < _LEAST_STREAMED or tile.copiers or not blocks:
+        return False
+    pieces = tile.count(problem.m, problem.n) * problem.n_segment
+    return pieces % blocks > 0 and pieces <= _MOST_ROUNDS * blocks
 
 
 def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> float:
@@ -370,6 +394,9 @@ def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> 
         if terms and -n_whole % n_multi < count:
             most += terms / 2
         time = max(pace.step * min(k, segment) * (rounds + (blocks > 0)), pace.work * most)
+    if split == STREAMED:
+        full = shares(tile, problem, n_multi)
+        time = max(pace.work, pace.step * n_multi / full) * count * k / n_multi
     part = 1 + (0 if whole else pace.ragged) + (pace.upright if trans_b else 0)
     if m % tile.rows or n % tile.columns:
         part += pace.edge
@@ -379,9 +406,11 @@ def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> 
     start = pace.start
     if split == IN_TURNS:  # of the blocks that end together
         start += _TURN[size] * min(problem.n_segment, 1 + full / tile.count(m, n))
-    if split == AT_ONCE:
+    if split == STREAMED:
+        start += _PASS
+    if split == AT_ONCE or (split == STREAMED and problem.n_segment > 1):
         last = problem.n_segment * tile.rows * tile.columns * size
         start += _AT_ONCE + last / _READ + last * tile.count(m, n) / _KEPT
-    further = max(0.0, tile.count(m, n) * parts / full - 1)
+    further = max(0.0, tile.count(m, n) * parts / full - (split != STREAMED))
     start += _ROUND[size, tile.copiers > 0] * further + m * n * size / _WRITTEN
     return start + (part + sharing) * time

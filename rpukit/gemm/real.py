@@ -21,14 +21,16 @@ from rpukit._workers import run_rows, work_grain
 from rpukit.gemm import _turns
 from rpukit.gemm._real_tiles import (
     AT_ONCE,
+    IN_TURNS,
     SEGMENT,
     SPLITS,
+    STREAMED,
     Problem,
     RealTile,
     Way,
     candidates,
     pick,
-    room_at_once,
+    shares,
 )
 from rpukit.gemm._tiles import has_warpgroups
 
@@ -55,10 +57,11 @@ def product(
 ) -> None:
     """Multiply into `out`, which is C-contiguous; see `rpukit.gemm.det_gemm`.
 
-    ``tile`` and ``split``, the number of blocks that share a tile, `IN_TURNS` or `AT_ONCE`, are
-    chosen by default. It can also continue from the contents of `out`. With ``add=1`` that holds
-    sums of whole segments, and with ``add=2`` chains of a segment that ends with these factors or
-    later. Only on kernels: with ``add=3`` they add `alpha` times a product of one segment to it.
+    ``tile`` and ``split``, the number of blocks that share a tile, `IN_TURNS`, `AT_ONCE` or
+    `STREAMED`, are chosen by default. It can also continue from the contents of `out`. With
+    ``add=1`` that holds sums of whole segments, and with ``add=2`` chains of a segment that ends
+    with these factors or later. Only on kernels: with ``add=3`` they add `alpha` times a product
+    of one segment to it.
     """
     m, n = out.shape
     k = a.shape[0] if trans_a else a.shape[1]
@@ -191,8 +194,14 @@ def start(
     if fitted.shared(trans_a, trans_b, size, room) > limit:
         split, room = 1, ""
         fitted = tile.fitted(trans_a, trans_b, size, limit)
-    turns = split <= 0
-    n_block = (n_segment if turns else split) * tile.count(m, n)
+    problem = Problem(m, n, k, size, trans_a, trans_b, True, segment)
+    n_share = shares(tile, problem, n_multi) if split == STREAMED else 0
+    if split == STREAMED and not n_share:
+        split = 1
+    at_once = split == AT_ONCE or (n_share > 0 and n_segment > 1)
+    turns, count = at_once or split == IN_TURNS, tile.count(m, n)
+    n_block = n_share or (n_segment if turns else split) * count
+    waiting = (count * turns + n_share) * (tile.threads - tile.copiers) // 32  # warps
     macros = {
         "REAL": "double" if size == 8 else "float",
         "TRANS_A": int(trans_a),
@@ -203,7 +212,8 @@ def start(
         **fitted.macros,
         "ROOM": int(room == "beside"),
         "CLUSTER": max(1, split),
-        "TURNS": 1 - split if turns else 0,
+        "TURNS": turns + at_once,
+        **({"STREAM": 1, "BLOCKS": n_share // n_multi} if n_share else {}),
         "ADD": add,
         **({"ALPHA": alpha.hex()} if add == 3 else {}),
     }
@@ -213,8 +223,8 @@ def start(
         (tile.threads,),
         fitted.shared(trans_a, trans_b, size, room),
         (m, n, k, segment),
-        1 + tile.count(m, n) * (tile.threads - tile.copiers) // 32 if turns else 0,
-        room_at_once(tile, m, n, n_segment) if split == AT_ONCE else 0,
+        1 + waiting if waiting else 0,
+        (count * n_segment * at_once + n_share) * tile.rows * tile.columns,
         early=n_block <= n_multi or (n_multi > 0 and min(k, segment) <= _SHORT),
     )
 

@@ -102,7 +102,9 @@ def test_a_capture_of_any_mode_may_allocate():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("split", [_real_tiles.IN_TURNS, _real_tiles.AT_ONCE])
+@pytest.mark.parametrize(
+    "split", [_real_tiles.IN_TURNS, _real_tiles.AT_ONCE, _real_tiles.STREAMED]
+)
 def test_blocks_in_turns_in_graphs_and_repeated_calls(monkeypatch, split):
     """Graphs, and each stream's repeated calls, have numbers of turns of their own."""
     import cupy
@@ -112,6 +114,7 @@ def test_blocks_in_turns_in_graphs_and_repeated_calls(monkeypatch, split):
     expected = rk.det_gemm(x, y)
     way = _real_tiles.Way(_real_tiles.DOUBLE_TILES[3], split)
     monkeypatch.setattr(real, "_choose", lambda *_: way)
+    monkeypatch.setattr(real, "multiprocessors", lambda _: 4)
     a, b, out = cupy.asarray(x), cupy.asarray(y), cupy.empty((100, 70))
     cupy.cuda.Device().synchronize()
     for _ in range(2):

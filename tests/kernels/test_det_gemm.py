@@ -9,7 +9,7 @@ from rpukit._kernels import tune
 from rpukit._kernels.launch import recording
 from rpukit.errors import DTypeError, ShapeError
 from rpukit.gemm import _real_tiles, real
-from rpukit.gemm._real_tiles import AT_ONCE, DOUBLE_TILES, FLOAT_TILES, IN_TURNS
+from rpukit.gemm._real_tiles import AT_ONCE, DOUBLE_TILES, FLOAT_TILES, IN_TURNS, STREAMED
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.on_cpu import runner
 
@@ -178,7 +178,36 @@ def test_blocks_in_turns_continue_sums(split):
     assert not launch.args[-2].any()
 
 
-@pytest.mark.parametrize("split", [IN_TURNS, AT_ONCE])
+STREAMS = (  # tile, rows, columns, terms, multiprocessors
+    (FLOAT_TILES[4], 65, 61, 150, 5),  # sums of one segment
+    (FLOAT_TILES[2], 128, 68, 1024 + 300, 3),
+    (DOUBLE_TILES[16], 33, 64, 2 * 1024, 2),
+    (DOUBLE_TILES[17], 192, 61, 90, 4),
+)
+
+
+@pytest.mark.parametrize(("tile", "m", "n", "k", "n_multi"), STREAMS)
+def test_blocks_that_make_equal_shares(tile, m, n, k, n_multi, monkeypatch):
+    """Chains are passed on within a segment; the numbers by which blocks wait are 0 again."""
+    with recording() as launches:
+        for number in (n_multi, 1):
+            monkeypatch.setattr(real, "multiprocessors", lambda _, number=number: number)
+            compare(tile, (m, n, k), [(False, True)], STREAMED, orders=(0, 1, 7))
+    assert {one.grid[0] % n_multi for one in launches[:3]} == {0}
+    assert len({one.grid[0] for one in launches}) == 2
+    assert all(int(one.variant.macros["STREAM"]) for one in launches)
+    assert not any(one.args[-2].any() for one in launches)
+
+
+def test_too_few_sums_for_equal_shares(monkeypatch):
+    """A block makes each tile where shares would be shorter than a segment."""
+    monkeypatch.setattr(real, "multiprocessors", lambda _: 5)
+    with recording() as launches:
+        compare(FLOAT_TILES[4], (65, 32, 70), [(False, False)], STREAMED)
+    assert [one.grid for one in launches] == [(3,)]
+
+
+@pytest.mark.parametrize("split", [IN_TURNS, AT_ONCE, STREAMED])
 def test_blocks_that_run_side_by_side(split, monkeypatch):
     """All blocks at the same time; of the first one most lanes come late.
 
@@ -189,6 +218,7 @@ def test_blocks_that_run_side_by_side(split, monkeypatch):
     edits = (
         ('#include "cuda_on_cpu.h"\n', '{}#include "clusters.h"\n'),
         ("int k, const Sharing &share) {\n", f"{{}}{late}"),
+        *([("say(ready + block", late + "{}")] if split == STREAMED else []),
         ("ON_CPU_EXPORT(det_gemm)", "#undef CLUSTER\n#define CLUSTER grid[0]\n{}"),
     )
 
@@ -200,7 +230,8 @@ def test_blocks_that_run_side_by_side(split, monkeypatch):
         return text
 
     monkeypatch.setattr(runner, "text_of", side_by_side)
-    tile = next(t for t in FLOAT_TILES if t.copiers)
+    monkeypatch.setattr(real, "multiprocessors", lambda _: 2)
+    tile = next(t for t in FLOAT_TILES if t.copiers) if split != STREAMED else FLOAT_TILES[4]
     size = (tile.rows + 1, tile.columns, 2 * 1024 + 70)
     compare(tile, size, [(False, True)], split, orders=(0, 1, 7))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
+from unittest import mock
 
 import numpy as np
 
@@ -29,7 +31,10 @@ def gemm(m, n, k, dtype, seed, **trans):
 
 
 def gemm_in_turns(m, n, k, dtype, tile, seed, split="IN_TURNS"):
-    """A block makes each segment, and adds it in its turn, or the last one adds all."""
+    """A block makes each segment, and adds it in its turn, or the last one adds all.
+
+    Or blocks of three multiprocessors make equal shares.
+    """
 
     def run(device):
         from rpukit.gemm import _real_tiles, real
@@ -42,7 +47,8 @@ def gemm_in_turns(m, n, k, dtype, tile, seed, split="IN_TURNS"):
         tiles = _real_tiles.DOUBLE_TILES if dtype == "f8" else _real_tiles.FLOAT_TILES
         (found,) = (t for t in tiles if t.name == tile)
         out = _device.zeros((m, n), np.dtype(dtype), _device.device_of(a))
-        with recording() as launches:
+        few = mock.patch.object(real, "multiprocessors", return_value=3)
+        with recording() as launches, few if split == "STREAMED" else nullcontext():
             for add in (0, 1):
                 way = {"split": getattr(_real_tiles, split), "add": add}
                 real.product(a, b, out, False, True, found, **way)
@@ -264,4 +270,15 @@ def cases() -> Iterator[tuple[str, Case]]:
             gemm_in_turns(40, 37, 3079, dtype, tile, 37, "AT_ONCE"),
         )
         yield "det_gemm", Case(name, run)
+    for dtype, tile, k in (
+        ("f4", "32x32", 300),
+        ("f4", "64x64", 3079),
+        ("f8", "48x64 tensor", 3079),
+        ("f8", "64x32 tensor", 300),
+    ):
+        name, run = (
+            f"{dtype}-streamed-{tile}-{k}",
+            gemm_in_turns(200, 77, k, dtype, tile, 37, "STREAMED"),
+        )
+        yield "det_gemm", Case(name, run, small=k < 1000)
     yield from tensor_gemms()
