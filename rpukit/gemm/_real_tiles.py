@@ -355,6 +355,7 @@ def room_at_once(tile: RealTile, m: int, n: int, n_segment: int) -> int:
     return tile.count(m, n) * tile.rows * tile.columns * n_segment
 
 
+@cache
 def shares(tile: RealTile, problem: Problem, n_multi: int) -> int:
     """Count the blocks of `STREAMED`: no share is shorter than a segment; 0 if all sums are."""
     m, n, k, size, trans_a, trans_b, _, segment = problem

@@ -194,10 +194,11 @@ def start(
     if fitted.shared(trans_a, trans_b, size, room) > limit:
         split, room = 1, ""
         fitted = tile.fitted(trans_a, trans_b, size, limit)
-    problem = Problem(m, n, k, size, trans_a, trans_b, True, segment)
-    n_share = shares(tile, problem, n_multi) if split == STREAMED else 0
-    if split == STREAMED and not n_share:
-        split = 1
+    n_share = 0
+    if split == STREAMED:
+        problem = Problem(m, n, k, size, trans_a, trans_b, True, segment)
+        n_share = shares(tile, problem, n_multi)
+        split = STREAMED if n_share else 1
     at_once = split == AT_ONCE or (n_share > 0 and n_segment > 1)
     turns, count = at_once or split == IN_TURNS, tile.count(m, n)
     n_block = n_share or (n_segment if turns else split) * count
