@@ -53,6 +53,25 @@ class OddRows:
         synchronise(device)
 
 
+class OddWidths(OddRows):
+    """Results of float32 by whole rows; 16-bit rows at odd elements, which are shifted."""
+
+    params = (DEVICES, [(867, 299, 4270, "float32"), (1, 4097, 4097, "float16")])
+
+
+class EqualShares(OddRows):
+    """Tiles, or segments of them, that are hardly more than a round of blocks."""
+
+    params = (
+        DEVICES,
+        [
+            (88, 2088, 2928, "float32"),
+            (1366, 10880, 256, "float32"),
+            (372, 2310, 2873, "float64"),
+        ],
+    )
+
+
 class LongSum:
     """Few results, whose sums have several segments."""
 
