@@ -25,9 +25,9 @@
 //         8), ROOM (1: sums of segments wait in shared memory, beside the stages; in their place if CLUSTER > 1, which needs that
 //         there are not more segments), TURNS (1: as many blocks a tile as segments, ADD 0 or 1; `turns` (1 + warps that multiply
 //         of all tiles) zeros; 2: so, too, with `segments` (tiles, segments, TILE_M x TILE_N)), BLOCKS (of a multiprocessor, for
-//         which there are registers), STREAM (1: any number of blocks, up to that of the stages of all sums over those of a segment,
-//         make equal shares (gemm_shares.cuh), with TURNS 2 if there are several segments; `turns` then has as many zeros more as
-//         warps of all blocks, `segments` as many more tiles as blocks; else 0).
+//         which there are registers), STREAM (1: blocks make equal shares, none of which is shorter than a segment
+//         (gemm_shares.cuh), with TURNS 2 if there are several segments, else 0; `turns` then has a zero more for each warp of each
+//         block, and `segments` room for a tile more for each block).
 // mirror: rpukit/gemm/_mirror/real.py::det_gemm
 // op: rpukit.gemm.det_gemm
 // bits: exact

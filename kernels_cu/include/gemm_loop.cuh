@@ -1,9 +1,10 @@
 // The stages of det_gemm.cu's sums where all threads copy and multiply. Uses its macros, its copies and its steps.
 #pragma once
 
-// The terms from `first` to `last` of all k: segments of the block, the number of which is returned, or with STREAM a part of one. The inner loop asks for nothing but whether there is another stage, so that
-// the addresses of its copies are computed between multiplications. It goes on as long as the stages asked for are whole and follow
-// each other; where one is not, it is asked for before, and the loop copies nothing.
+// The terms from `first` to `last` of all k: all segments of the block, whose number is returned, or with STREAM a part of one. The
+// inner loop asks for nothing but whether there is another stage, so that the addresses of its copies are computed between
+// multiplications. It goes on as long as the stages asked for are whole and follow each other; where one is not, it is asked for
+// before, and the loop copies nothing.
 __device__ __forceinline__ int many_results(REAL (&acc)[RM][RN], REAL *room, const REAL *a, const REAL *b, unsigned char *raw, const Results &to,
                                             int first, int last, int k, int segment, int n_segment, const Sharing &share) {
     const REAL *tiles = (const REAL *)raw;

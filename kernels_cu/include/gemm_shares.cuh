@@ -11,7 +11,7 @@ struct Shares {
     int block, tiles, n_segment, segment, k;
     int begin_piece, begin_stage, end_piece, end_stage;  // the cuts
     int tile, first, last;                               // of the part that is made: its tile and its terms
-    u32 *ready;                                          // of this warp and each block: whether its chains are there
+    u32 *ready;                                          // for this warp of each block: whether it has passed its chains on
     REAL *chains;
 
     __device__ __forceinline__ Shares(int block, int tiles, int k, int segment, u32 *turns, REAL *segments)

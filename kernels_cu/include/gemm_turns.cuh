@@ -62,7 +62,7 @@ struct Sharing {
         turn = turns + 1 + (u64)tile * (THREADS / 32) + threadIdx.x / 32;
         made = segments + (u64)tile * n_segment * (TILE_M * TILE_N) + threadIdx.x;
     }
-    // Number of this block. With TURNS 1 blocks are numbered as they begin, so that those which a block waits for have begun.
+    // Number of this block. With TURNS 1 or STREAM blocks are numbered as they begin, so that those which a block waits for have begun.
     static __device__ __forceinline__ int begin(void *room, u32 *turns) {
         if (TURNS != 1 && !STREAM) return blockIdx.x;
         rk_wait_for_earlier();

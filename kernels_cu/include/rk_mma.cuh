@@ -122,13 +122,6 @@ __device__ __forceinline__ void rk_write_pair(u32 address, float x, float y) {
     asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 #endif
 }
-__device__ __forceinline__ void rk_write_word(u32 address, u32 v) {
-#ifdef RK_ON_CPU
-    *(u32 *)rk_shared(address) = v;
-#else
-    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
-#endif
-}
 __device__ __forceinline__ void rk_write_line(u32 address, uint4 v) {
 #ifdef RK_ON_CPU
     *(uint4 *)rk_shared(address) = v;

@@ -133,7 +133,7 @@ def by_time(
     times: dict[Tile, float] = {}
 
     def least_of(one: Tile) -> float:
-        """Put the estimates of a tile's ways into `times`; return the least."""
+        """Estimate the time of each way of a tile, note it in `times`, and return the least."""
         tile = one.for_columns(a_along if one.turned else b_along)
         if _across(tile) > max(least, 2 * m):
             return math.inf

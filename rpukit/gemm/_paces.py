@@ -110,7 +110,7 @@ def _rounds(work: int, most: int, blocks: int) -> float:
 def _rounds_of_segments(
     count: int, n_segment: int, times: list[float], most: int, blocks: int
 ) -> float:
-    """Estimate the microseconds of ``count`` tiles, each segment of which has its own block.
+    """Estimate the microseconds of ``count`` tiles where a block computes one segment of one tile.
 
     ``times``: of a segment, and of the last one of a sum; ``most``, ``blocks``: see `_rounds`.
     """

@@ -11,7 +11,9 @@ LONG_SEGMENT = 16384  # the same of analog tiles and of tiled training
 SPLITS = (1, 2, 4, 8)  # blocks that may share a tile: they make different segments
 IN_TURNS = 0  # a block makes one segment, and blocks add theirs to the result in turns
 AT_ONCE = -1  # a block makes one segment, and the last block adds all of them
-STREAMED = -2  # so, too, and blocks make equal shares of all stages: a chain is passed on once
+STREAMED = (
+    -2
+)  # blocks make equal shares of all segments: one that is cut goes on in the next block
 _SHARED, _SHARED_OF_BLOCK = 233472, 232448  # bytes of shared memory of a multiprocessor
 
 
@@ -31,7 +33,7 @@ class RealTile:
     copiers: int = 0  # threads that only copy, so that few results take the time of their chains
     held: tuple[int, int] | None = None  # depth and stages beside the sums of segments
     most: int = 16  # blocks a multiprocessor, for which it has registers
-    bound: int = 1  # and for which the compiler has to leave registers
+    bound: bool = False  # whether the compiler is told to leave registers for that many
     beside: int = 0  # blocks a multiprocessor, for which it gives up stages
     word: str = ""  # for its name, of two of one size
 
@@ -62,7 +64,7 @@ class RealTile:
             "DMMA": int(self.tensor),
             "TURN": int(self.turn),
             "COPIERS": self.copiers,
-            "BLOCKS": self.bound,
+            "BLOCKS": self.most if self.bound else 1,
         }
 
     def shared(self, trans_a: bool, trans_b: bool, size: int, room: str = "") -> int:
@@ -115,7 +117,7 @@ class RealTile:
 
 FLOAT_TILES = (
     RealTile(128, 128, 8, 16, 8, 8, turn=True, most=2),
-    RealTile(64, 128, 16, 8, 8, 4, turn=True, held=(16, 3), most=3, bound=3),
+    RealTile(64, 128, 16, 8, 8, 4, turn=True, held=(16, 3), most=3, bound=True),
     RealTile(64, 64, 32, 8, 4, 3, turn=True, held=(16, 3), most=4),
     RealTile(32, 64, 64, 4, 4, 4, held=(64, 4)),
     RealTile(32, 32, 64, 2, 4, 6, held=(64, 6)),
@@ -130,8 +132,8 @@ FLOAT_TILES = (
     RealTile(16, 32, 64, 1, 4, 6, copiers=64),
     RealTile(16, 64, 64, 2, 4, 4, copiers=64),
     RealTile(32, 64, 64, 4, 4, 3, copiers=64),
-    RealTile(128, 64, 16, 8, 8, 4, turn=True, held=(16, 3), most=3, bound=3),
-    RealTile(96, 64, 16, 12, 4, 4, turn=True, held=(16, 4), most=4, bound=4),
+    RealTile(128, 64, 16, 8, 8, 4, turn=True, held=(16, 3), most=3, bound=True),
+    RealTile(96, 64, 16, 12, 4, 4, turn=True, held=(16, 4), most=4, bound=True),
     RealTile(32, 64, 32, 4, 4, 4, word=" flat", held=(32, 4)),
     RealTile(64, 32, 64, 4, 4, 3),
     RealTile(16, 32, 64, 4, 4, 4),
@@ -326,23 +328,30 @@ def candidates(problem: Problem, tensor: bool, n_multi: int, most: int, n_batch:
 
 def ways(problem: Problem, tensor: bool, n_multi: int, most: int) -> list[Way]:
     """List the tiles and the numbers of blocks that share one, which may be the fastest."""
-    m, n, size = problem.m, problem.n, problem.size
+    tiles = DOUBLE_TILES if problem.size == 8 else FLOAT_TILES
     return [
         Way(tile, split)
-        for tile in (DOUBLE_TILES if size == 8 else FLOAT_TILES)
+        for tile in tiles
         if not (tile.across and problem.trans_b) and (tensor or not tile.tensor)
         for split in (*SPLITS[: 1 + SPLITS.index(most)], *(WORDS if most > 1 else ()))
-        if _parts(problem, split) < 2 * problem.n_segment
-        and (split < 2 or tile.rows * tile.columns * size <= _MOST_SHARED)
-        and (split > 0 or (problem.n_segment <= _MOST_TURNS and tile.name not in _NO_TURNS))
-        and (split not in (IN_TURNS, AT_ONCE) or problem.n_segment > 1)
-        and (split != STREAMED or _streams(tile, problem, n_multi))
-        and (
-            split not in (AT_ONCE, STREAMED)
-            or room_at_once(tile, m, n, problem.n_segment) * size <= _MOST_AT_ONCE
-        )
-        and (not tile.copiers or _parts(problem, split) * tile.count(m, n) <= _FEW * n_multi)
+        if _may_win(tile, split, problem, n_multi)
     ]
+
+
+def _may_win(tile: RealTile, split: int, problem: Problem, n_multi: int) -> bool:
+    """Whether a tile can be shared in this way, and may then be the fastest."""
+    m, n, size, n_segment = problem.m, problem.n, problem.size, problem.n_segment
+    parts = _parts(problem, split)
+    if tile.copiers and parts * tile.count(m, n) > _FEW * n_multi:
+        return False
+    if split > 0:
+        small = split == 1 or tile.rows * tile.columns * size <= _MOST_SHARED
+        return small and parts < 2 * n_segment
+    if n_segment > _MOST_TURNS or tile.name in _NO_TURNS:
+        return False
+    if split != IN_TURNS and room_at_once(tile, m, n, n_segment) * size > _MOST_AT_ONCE:
+        return False
+    return _streams(tile, problem, n_multi) if split == STREAMED else n_segment > 1
 
 
 def _parts(problem: Problem, split: int) -> int:
@@ -351,13 +360,18 @@ def _parts(problem: Problem, split: int) -> int:
 
 
 def room_at_once(tile: RealTile, m: int, n: int, n_segment: int) -> int:
-    """Count the partial sums that `AT_ONCE` keeps: those of all tiles and segments."""
+    """Count the partial sums that `AT_ONCE` and `STREAMED` keep: of all tiles and segments."""
     return tile.count(m, n) * tile.rows * tile.columns * n_segment
 
 
 @cache
 def shares(tile: RealTile, problem: Problem, n_multi: int) -> int:
-    """Count the blocks of `STREAMED`: no share is shorter than a segment; 0 if all sums are."""
+    """Count the blocks that make equal shares, each as long as a segment at least.
+
+    0 if that is less than one a multiprocessor, or if some threads only copy.
+    """
+    if tile.copiers:
+        return 0
     m, n, k, size, trans_a, trans_b, _, segment = problem
     whole, last = (-(-x // tile.depth) for x in (min(k, segment), (k - 1) % segment + 1))
     stages = tile.count(m, n) * (whole * (problem.n_segment - 1) + last)
@@ -366,9 +380,9 @@ def shares(tile: RealTile, problem: Problem, n_multi: int) -> int:
 
 
 def _streams(tile: RealTile, problem: Problem, n_multi: int) -> bool:
-    """Whether shares may be better than whole segments: of a few rounds that do not come out."""
+    """Whether equal shares may be faster: a last round of whole segments would not be full."""
     blocks = shares(tile, problem, n_multi)
-    if tile.rows < _LEAST_STREAMED or tile.copiers or not blocks:
+    if tile.rows < _LEAST_STREAMED or not blocks:
         return False
     pieces = tile.count(problem.m, problem.n) * problem.n_segment
     return pieces % blocks > 0 and pieces <= _MOST_ROUNDS * blocks
@@ -384,20 +398,21 @@ def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> 
     count = tile.count(m, n)
     together = tile.together(trans_a, trans_b, size, tile.room(problem.n_segment, split, 0))
     full = together * int(n_multi * _CLUSTERED.get(split, 1.0))  # blocks of a round
-    rounds, blocks = divmod(tile.count(m, n) * parts, full)
+    rounds, blocks = divmod(count * parts, full)
     rest = -(-blocks // n_multi)
-    time = rounds * max(pace.step * chain, together * pace.work * mean)
-    if rest:
-        time += max(pace.step * chain, rest * pace.work * mean)
-    if split <= 0:  # blocks of whole segments first, then those of the last one
+    if split > 0:
+        time = rounds * max(pace.step * chain, together * pace.work * mean)
+        if rest:
+            time += max(pace.step * chain, rest * pace.work * mean)
+    elif split == STREAMED:
+        full = shares(tile, problem, n_multi)
+        time = max(pace.work, pace.step * n_multi / full) * count * k / n_multi
+    else:  # blocks of whole segments first, then those of the last one
         n_whole, terms = count * (k // segment), k % segment
         most = max(-(-n_whole // n_multi) * segment, count * k / n_multi)
         if terms and -n_whole % n_multi < count:
             most += terms / 2
         time = max(pace.step * min(k, segment) * (rounds + (blocks > 0)), pace.work * most)
-    if split == STREAMED:
-        full = shares(tile, problem, n_multi)
-        time = max(pace.work, pace.step * n_multi / full) * count * k / n_multi
     part = 1 + (0 if whole else pace.ragged) + (pace.upright if trans_b else 0)
     if m % tile.rows or n % tile.columns:
         part += pace.edge
@@ -406,12 +421,12 @@ def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> 
     sharing = _SHARING[size][split] * min(1.0, SEGMENT / segment)  # once a segment
     start = pace.start
     if split == IN_TURNS:  # of the blocks that end together
-        start += _TURN[size] * min(problem.n_segment, 1 + full / tile.count(m, n))
+        start += _TURN[size] * min(problem.n_segment, 1 + full / count)
     if split == STREAMED:
         start += _PASS
     if split == AT_ONCE or (split == STREAMED and problem.n_segment > 1):
         last = problem.n_segment * tile.rows * tile.columns * size
-        start += _AT_ONCE + last / _READ + last * tile.count(m, n) / _KEPT
-    further = max(0.0, tile.count(m, n) * parts / full - (split != STREAMED))
+        start += _AT_ONCE + last / _READ + last * count / _KEPT
+    further = max(0.0, count * parts / full - (split != STREAMED))  # a share has a part more
     start += _ROUND[size, tile.copiers > 0] * further + m * n * size / _WRITTEN
     return start + (part + sharing) * time

@@ -34,7 +34,7 @@ _FEW, _SLABS = 64, 80  # columns up to which tiles of several blocks exist, and 
 
 @cache
 def turned(groups: int, columns: int) -> Tile:
-    """Return the turned tile of 64 `groups` rows, with as many stages as fit."""
+    """Return the turned tile of 64 x `groups` rows, with as many stages as there is room for."""
     few = groups == 1 and columns <= _FEW
     slabs = 2 if groups == 1 and columns <= _SLABS else 1
     name = f"turned {64 * groups}x{columns}" + " deep" * few
@@ -56,7 +56,7 @@ def clustered(tile: Tile, cluster: tuple[int, int]) -> Tile:
 
 @cache
 def clusters(tile: Tile) -> tuple[Tile, ...]:
-    """Return the tile's forms that run in clusters, one for each of `CLUSTERS`, or none."""
+    """Return the tile in each of `CLUSTERS`; nothing for a tile that cannot run in clusters."""
     if tile.blocks > 1 or tile.lines < 64:
         return ()
     return tuple(clustered(tile, cluster) for cluster in CLUSTERS)
@@ -214,7 +214,7 @@ def _wide(name: str) -> Tile | None:
 
 
 def _in_cluster(name: str) -> Tile | None:
-    """Return the tile whose name ends in a cluster, as of `clusters`, or None."""
+    """Return the tile of a name like "128x64 cluster 2x1", or None."""
     alone = name.split(" cluster ")[0]
     tile = _BY_NAME.get(alone) or _wide(alone)
     found = clusters(tile) if isinstance(tile, Tile) else ()

@@ -30,6 +30,7 @@ from rpukit.gemm._real_tiles import (
     Way,
     candidates,
     pick,
+    room_at_once,
     shares,
 )
 from rpukit.gemm._tiles import has_warpgroups
@@ -184,8 +185,9 @@ def start(
     """Return the launch of a product of (m, n, k) elements of ``size`` bytes, k at least 1.
 
     ``vectors``: elements of each factor, and of the result, that are moved together, see
-    `vector`; ``limit``: bytes of shared memory; ``n_multi``: multiprocessors, if the
-    launch may begin early; the others: see `product`.
+    `vector`; ``limit``: bytes of shared memory; ``n_multi``: multiprocessors, if the launch may
+    begin early, and for `STREAMED`, without which a block makes each tile; the others: see
+    `product`.
     """
     m, n, k = shape
     n_segment = -(-k // segment)
@@ -225,7 +227,7 @@ def start(
         fitted.shared(trans_a, trans_b, size, room),
         (m, n, k, segment),
         1 + waiting if waiting else 0,
-        (count * n_segment * at_once + n_share) * tile.rows * tile.columns,
+        at_once * room_at_once(tile, m, n, n_segment) + n_share * tile.rows * tile.columns,
         early=n_block <= n_multi or (n_multi > 0 and min(k, segment) <= _SHORT),
     )
 

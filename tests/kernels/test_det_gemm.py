@@ -199,11 +199,13 @@ def test_blocks_that_make_equal_shares(tile, m, n, k, n_multi, monkeypatch):
     assert not any(one.args[-2].any() for one in launches)
 
 
-def test_too_few_sums_for_equal_shares(monkeypatch):
-    """A block makes each tile where shares would be shorter than a segment."""
-    monkeypatch.setattr(real, "multiprocessors", lambda _: 5)
+@pytest.mark.parametrize(("number", "n_multi"), [(4, 5), (10, 2)])
+def test_tiles_without_equal_shares(number, n_multi, monkeypatch):
+    """A block makes each tile: shares would be shorter than a segment, or some threads copy."""
+    tile = FLOAT_TILES[number]
+    monkeypatch.setattr(real, "multiprocessors", lambda _: n_multi)
     with recording() as launches:
-        compare(FLOAT_TILES[4], (65, 32, 70), [(False, False)], STREAMED)
+        compare(tile, (2 * tile.rows + 1, tile.columns, 70), [(False, False)], STREAMED)
     assert [one.grid for one in launches] == [(3,)]
 
 
