@@ -199,6 +199,23 @@ def test_blocks_that_make_equal_shares(tile, m, n, k, n_multi, monkeypatch):
     assert not any(one.args[-2].any() for one in launches)
 
 
+@pytest.mark.parametrize("number", [4, 17])
+def test_equal_shares_of_any_sizes(number, monkeypatch):
+    """Wherever the shares are cut: at and within segments, in whole tiles and short last ones."""
+    tile = FLOAT_TILES[4] if number == 4 else DOUBLE_TILES[17]
+    rng, streamed = np.random.default_rng(number), 0
+    while streamed < 12:
+        m, n = (int(rng.integers(1, 4 * x)) | 1 for x in (tile.rows, tile.columns))
+        k = int(rng.choice([rng.integers(150, 1024), rng.integers(1024, 2300)])) | 1
+        if tile.count(m, n) * tile.rows * tile.columns * k > 6e6:  # multiply-adds of the runner
+            continue
+        n_multi = int(rng.integers(1, 4))
+        monkeypatch.setattr(real, "multiprocessors", lambda _, number=n_multi: number)
+        with recording() as launches:
+            compare(tile, (m, n, k), [(False, True)], STREAMED)
+        streamed += sum("STREAM" in one.variant.macros for one in launches)
+
+
 @pytest.mark.parametrize(("number", "n_multi"), [(4, 5), (10, 2)])
 def test_tiles_without_equal_shares(number, n_multi, monkeypatch):
     """A block makes each tile: shares would be shorter than a segment, or some threads copy."""
