@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 from rpukit import _device
@@ -34,31 +34,45 @@ def capturing() -> bool:
     return bool(_device.cupy().cuda.get_current_stream().is_capturing())
 
 
-def gpu_time(
-    candidate: Any, run: Callable[[], Any], *, in_graph: bool = False, cold: bool = False
-) -> float:
-    """Median time of a call in seconds, by events on the current stream.
+def gpu_times(
+    runs: Sequence[Callable[[], Any]], *, in_graph: bool = False, cold: bool = False
+) -> list[float]:
+    """Median time of each call in seconds, by events on the current stream.
 
-    ``in_graph``: whether short calls may be captured, so that the host does not limit them: they
-    allocate nothing. ``cold``: whether these find nothing in L2.
+    Repeats of all calls alternate, since a GPU that is hot is slower. ``in_graph``: whether short
+    calls may be captured, so that the host does not limit them: they allocate nothing. ``cold``:
+    whether the time is the mean of this one and of that of calls that find nothing in L2.
     """
+    once = [_once(run) for run in runs]
+    times = _medians([_repeat(*pair, in_graph) for pair in zip(runs, once, strict=True)])
+    after = _cold_times(runs) if cold and in_graph and min(once) < _COLD else None
+    return times if after is None else [sum(x) / 2 for x in zip(times, after, strict=True)]
+
+
+def _once(run: Callable[[], Any]) -> float:
+    """Time one call after a few others."""
     for _ in range(_WARM_UP):
         run()
-    once = _elapsed(run, 1)  # which has waited for what came before
-    if cold and in_graph and once < _COLD:
-        found = _cold_time(run)
-        if found is not None:
-            return found
+    return _elapsed(run, 1)  # which has waited for what came before
+
+
+def _repeat(run: Callable[[], Any], once: float, in_graph: bool) -> Callable[[], float]:
+    """Return what repeats a call that takes ``once`` seconds, and returns the seconds of one."""
     calls = min(max(round(_SPAN / max(once, 1e-7)), 1), _MOST_CALLS)
-    if in_graph and once < _SHORT:
-        graph = _captured(run, calls)
-        if graph is not None:
-            return statistics.median(_elapsed(graph.launch, 1) for _ in range(_REPEATS)) / calls
-    return statistics.median(_elapsed(run, calls) for _ in range(_REPEATS))
+    graph = _captured(run, calls) if in_graph and once < _SHORT else None
+    if graph is not None:
+        return lambda: _elapsed(graph.launch, 1) / calls
+    return lambda: _elapsed(run, calls)
 
 
-def _cold_time(run: Callable[[], Any]) -> float | None:
-    """Time a call after L2 was filled with other data, without the filling; None if that fails."""
+def _medians(repeats: Sequence[Callable[[], float]]) -> list[float]:
+    """Median seconds of each repeat, which alternate."""
+    rounds = [[repeat() for repeat in repeats] for _ in range(_REPEATS)]
+    return [statistics.median(x) for x in zip(*rounds, strict=True)]
+
+
+def _cold_times(runs: Sequence[Callable[[], Any]]) -> list[float] | None:
+    """Time calls after L2 was filled with other data, without the filling; None if that fails."""
     cupy = _device.cupy()
     try:
         other = cupy.empty(_MORE_THAN_L2, "uint8")
@@ -68,15 +82,16 @@ def _cold_time(run: Callable[[], Any]) -> float | None:
     def fill() -> None:
         other.data.memset_async(0, other.nbytes, cupy.cuda.get_current_stream())
 
-    def both() -> None:
+    def after(run: Callable[[], Any]) -> None:
         fill()
         run()
 
-    graphs = [_captured(call, _COLD_CALLS) for call in (fill, both)]
+    calls = [fill, *(partial(after, run) for run in runs)]
+    graphs = [_captured(call, _COLD_CALLS) for call in calls]
     if None in graphs:
         return None
-    spans = [[_elapsed(graph.launch, 1) for graph in graphs] for _ in range(_REPEATS)]
-    return max(statistics.median(b - a for a, b in spans), 1e-9) / _COLD_CALLS
+    filled, *both = _medians([partial(_elapsed, graph.launch, 1) for graph in graphs])
+    return [max(x - filled, 1e-9) / _COLD_CALLS for x in both]
 
 
 def _captured(run: Callable[[], Any], calls: int) -> Any:

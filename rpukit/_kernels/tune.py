@@ -34,7 +34,7 @@ _lock = threading.RLock()
 
 SCRATCH_LIMIT = 64 << 20  # bytes that a trial may allocate
 _MEMO_LIMIT = 1 << 16
-_MARGIN = 0.98  # a later candidate has to be 2% faster: noise should not decide
+_MARGIN = 0.99  # a later candidate has to be 1% faster: noise should not decide
 
 
 class Candidate(Protocol):
@@ -50,6 +50,7 @@ class Candidate(Protocol):
 
 Trial = Callable[[Any], Sequence[Any] | None]
 Clock = Callable[[Any, Callable[[], Any]], float]
+Measure = Callable[[Sequence[Any], Trial], Sequence[float]]  # seconds of each candidate
 
 
 @dataclass
@@ -100,7 +101,8 @@ def choose(
     in_graph : bool
         Whether trials allocate nothing once they have run, so that short ones can be captured.
     cold : bool
-        Whether short ones that can be captured find nothing in L2; this takes 64 MB besides.
+        Whether short ones that can be captured count twice, once of these with nothing in L2; this
+        takes 64 MB besides.
     steps : int
         Of the batches between two powers of two for which times are stored, see `bucket`.
 
@@ -121,8 +123,8 @@ def choose(
     if known is not None:
         return known
     with _lock, _device.using(device):
-        measure = partial(clock.gpu_time, in_graph=True, cold=cold) if in_graph else clock.gpu_time
-        given = candidates, make_trial, n_batch, device, _settings.clock or measure
+        how = {"in_graph": True, "cold": cold} if in_graph else {}
+        given = candidates, make_trial, n_batch, device, partial(_times, **how)
         choice, settled = _decide(kernel, name, key, bucket(n_batch, steps), *given)
         if settled:
             if len(_memo) >= _MEMO_LIMIT:
@@ -151,7 +153,7 @@ def _decide(
     make_trial: Callable[[], Trial],
     n_batch: int,
     device: Device,
-    measure: Clock,
+    measure: Measure,
 ) -> tuple[Any, bool]:
     """Pick a candidate, and return whether the choice holds for later calls."""
     store = _store(device)
@@ -203,7 +205,7 @@ def _measure(
     make_trial: Callable[[], Trial],
     record: Record,
     store: Store,
-    measure: Clock,
+    measure: Measure,
 ) -> None:
     """Time the candidates on the current device; with RPUKIT_TUNE_VERIFY compare their bits."""
     if _verifying():
@@ -219,12 +221,18 @@ def _measure(
             )
         valid = [c for c in valid if c not in bad]
         record.verified = True
-    trial = make_trial()
-    for candidate in valid:
-        record.times[candidate.name] = float(measure(candidate, partial(trial, candidate)))
-    del trial  # and the scratch with it
+    times = measure(valid, make_trial())
+    record.times |= {c.name: float(x) for c, x in zip(valid, times, strict=True)}
     _log.info("tuned %s (%s): %s", name, record.title, record.times)
     store.save(record)
+
+
+def _times(valid: Sequence[Any], trial: Trial, **how: bool) -> Sequence[float]:
+    """Seconds of each candidate's trial, by the injected clock if there is one."""
+    runs = [partial(trial, candidate) for candidate in valid]
+    if _settings.clock is None:
+        return clock.gpu_times(runs, **how)
+    return [_settings.clock(*pair) for pair in zip(valid, runs, strict=True)]
 
 
 def _different(valid: Sequence[Any], make_trial: Callable[[], Trial]) -> list[Any]:

@@ -38,7 +38,7 @@ from rpukit.gemm.lines import Factor
 
 Array = Any
 
-_NEAR, _ALIKE = 5, 2  # tiles that are tried; of these at most with the same rows and columns
+_NEAR, _ALIKE = 8, 3  # tiles that are tried; of these at most with the same rows and columns
 _FAR = 1.4  # what these may take by the model, beside the fastest
 _SURE = 0.97  # part of a copying tile's time that one of warpgroups has to take to come first
 _STEPS = 8  # numbers of rows between two powers of two for which times are stored
@@ -99,7 +99,7 @@ def by_time_of_all(
 
 
 def varied(tiles: Sequence[Tile | WarpTile]) -> list[Tile | WarpTile]:
-    """Keep only the first two tiles of the same rows and columns."""
+    """Keep only the first three tiles of the same rows and columns."""
     found: list[Tile | WarpTile] = []
     for tile in tiles:
         alike = [x for x in found if _sizes(x) == _sizes(tile)]
@@ -214,9 +214,9 @@ def fastest(
     p: Factor,
     q: Factor,
 ) -> Tile | WarpTile:
-    """Choose the tile whose trial is the fastest; trials find little of the factors in L2.
+    """Choose the tile whose trials are the fastest: some in turn, others with nothing in L2.
 
-    Before each one, other data are written there. Large factors do not stay there anyway, and
+    Before each of these, other data are written there. Large factors do not stay there anyway, and
     would have to wait until those data have gone to memory, so nothing is written before them.
     """
     chosen: Tile | WarpTile = tune.choose(

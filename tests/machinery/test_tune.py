@@ -217,7 +217,7 @@ def test_verification_needs_outputs(fake, monkeypatch):
 
 
 def test_ties_go_to_the_plain_variant():
-    with tune.use_clock(FakeClock({"plain": 1e-6, "pairs": 0.99e-6})):
+    with tune.use_clock(FakeClock({"plain": 1e-6, "pairs": 0.995e-6})):
         op = Op((PLAIN, PAIRS))
         op(batch(4))
     assert op.taken == ["plain"]
@@ -341,15 +341,16 @@ def pretend_gpu(monkeypatch):
     """A device that lasts in the cache folder, and whose stream may be capturing."""
     state = {"capturing": False, "times": dict(SECONDS), "timed": 0}
 
-    def gpu_time(candidate, run, **how):
-        state["timed"] += 1
+    def gpu_times(runs, **how):
+        names = [run.args[0].name for run in runs]  # of candidates
+        state["timed"] += len(names)
         state["how"] = how
-        return state["times"][candidate.name]
+        return [state["times"][name] for name in names]
 
     monkeypatch.setattr(clock, "device_name", lambda device: "Pretended GPU sm_90")
     monkeypatch.setattr(clock, "capturing", lambda: state["capturing"])
     monkeypatch.setattr(_device, "using", nullcontext)
-    monkeypatch.setattr(clock, "gpu_time", gpu_time)
+    monkeypatch.setattr(clock, "gpu_times", gpu_times)
     tune.forget()
     yield state
     tune.forget()
@@ -430,7 +431,7 @@ def test_trials_without_memory_to_fill_l2(monkeypatch):
     fake = SimpleNamespace(empty=empty, cuda=SimpleNamespace(memory=memory))
     monkeypatch.setattr(_device, "cupy", lambda: fake)
     monkeypatch.setattr(clock, "_elapsed", lambda run, calls: 1e-4)
-    assert clock.gpu_time(PLAIN, lambda: None, in_graph=True, cold=True) == 1e-4
+    assert clock.gpu_times([lambda: None], in_graph=True, cold=True) == [1e-4]
 
 
 @pytest.mark.gpu
@@ -439,12 +440,12 @@ def test_real_clock():
     name = clock.device_name(GPU)
     assert "sm_" in name
     x = cupy.zeros(1 << 20, np.float32)
-    small = clock.gpu_time(PLAIN, lambda: x[:16].fill(1))
-    large = clock.gpu_time(PLAIN, lambda: [x.fill(1) for _ in range(20)])
+    runs = [lambda: x[:16].fill(1), lambda: [x.fill(1) for _ in range(20)]]
+    small, large = clock.gpu_times(runs)
     assert 0 < small < large
-    one = clock.gpu_time(PLAIN, lambda: x[:16].fill(1), in_graph=True)
+    (one,) = clock.gpu_times(runs[:1], in_graph=True)
     assert 0 < one < 1.5 * small  # the host launches nothing
-    cold = clock.gpu_time(PLAIN, lambda: x.fill(1), in_graph=True, cold=True)
+    (cold,) = clock.gpu_times([lambda: x.fill(1)], in_graph=True, cold=True)
     assert 0 < cold < large
     assert bool((x == 1).all())
     assert not clock.capturing()
