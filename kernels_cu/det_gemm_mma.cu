@@ -108,7 +108,7 @@ det_gemm_mma(int n_i, int n_j, int n_r, int ld_p, int ld_q, int ld, int group, c
     const u16 *p_part = p + (P_MN ? (u64)start * ld_p : start), *q_part = q + (Q_MN ? (u64)start * ld_q : start);
     int n_mine = APART ? min(n_r - start, SEGMENT) : n_r;
     if (!thin_results(d, shared, p_part, q_part, ld_p, ld_q, i0, j0, n_i, n_j, n_mine, wi, wj)) return;
-    if (APART && !join_parts<MI * MJ * 4, 32>(&d[0][0][0], room, turns, tile * (WI * WJ) + warp, part, (n_r - 1) / SEGMENT + 1, 0)) return;
+    if (APART && !join_parts<MI * MJ * 4>(&d[0][0][0], room, turns, tile * (WI * WJ) + warp, part, (n_r - 1) / SEGMENT + 1)) return;
 #elif SHORT
     short_results(d, shared, p, q, ld_p, ld_q, i0, j0, n_i, n_j, n_r, wi, wj);
 #else

@@ -17,15 +17,15 @@
 //
 // PARTS: how sums of several segments are made. With STREAM equal shares of the last tiles, see gemm_stream.cuh.
 //   1  A block makes the segments of a tile one after another. Sums so far wait in registers, in shared memory and in `room`.
-//   2  As 1, but of the last tiles, if fewer than the blocks, a block leaves one segment in `room`; who ends the last of a tile adds all.
-//   3  The CLUSTER blocks of a cluster make a segment of one tile each. The first one adds them from the others' shared memory.
+//   2  As 1, but of the last tiles, if fewer than the blocks, a block leaves one segment in `room`; those that end last add shares of all.
+//   3  The CLUSTER blocks of a cluster make a segment of one tile each. Each one adds a share from the others' shared memory.
 //
 // Macros: NC (1, 2, 3), BM (64 NC; with NC 1 and OUT_T also 8, 16, 32), BN (16 to 256; a multiple of 16, with FROM or ADD and without OUT_T
 //         of 64), ST, SLABS (1, 2, 4), P_MN, Q_MN, OUT_T, RESULT, FROM, ADD, HALF, BLOCKS (a multiprocessor), LOOSE (lines of o may begin
 //         anywhere), CLUSTER (1, 2, 4; no FROM, no ADD), CI (divides it), PARTS (0: one segment; 1, 2, 3: see above; no FROM, no ADD; 3: NC 1,
 //         BN up to 64), STREAM (not with PARTS 3, FROM, ADD), SEGMENT (terms; a multiple of a stage), HELD, STAGED (with PARTS 1, 2: how many of a
 //         thread's BN / 2 sums are in registers and, of those that results are stored from, in shared memory). `turns`, 0 before and after:
-//         with STREAM 1 + NC a block, with PARTS 2 NC a split tile.
+//         with STREAM 1 + NC a block, with PARTS 2 2 NC a split tile.
 // Alignment: addresses 16 bytes, lines of p, q, o 16 bytes; o with LOOSE: those of its type.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_tensor
 // op: rpukit.gemm.tensor.det_gemm_tensor
@@ -65,7 +65,7 @@
 
 #include "gemm_ring.cuh"
 #include "gemm_results.cuh"
-#include "gemm_parts.cuh"
+#include "gemm_joins.cuh"
 #include "gemm_stages.cuh"
 
 extern "C" __global__ void RK_CLUSTER(CLUSTER) __launch_bounds__(N_THREAD, BLOCKS)
@@ -96,6 +96,11 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
     rk_let_later_begin();
     Tiles tiles(n_i, n_j, n_r, group, worker);
     int i0, j0, s = 0, n_all = tiles.n_all;
+    float *slots = room + (u64)gridDim.x * (NC * LEFT * 128), *segments = slots;  // behind what is kept
+    u32 *counters = turns;
+#if STREAM
+    segments += (u64)gridDim.x * (NC * 128 * (BN / 2 + Passed::sums)), counters += 1 + gridDim.x * NC;
+#endif
     if (role == 0) {
         if (NC > 1) rk_fewer_registers<40>();
         // Warps take turns: one alone cannot issue requests fast enough. All lanes of a warp go along, so that it has one address.
@@ -104,6 +109,9 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
         s = warp;
         while (warp < SENDERS && tiles.next(i0, j0)) {
             int n_step = tiles.last - tiles.first, n_stage = N_FROM + n_step + N_ADD;
+#if PARTS == 2
+            if (warp == 0 && tiles.apart && !tiles.given) Counts(counters, tiles.number, 0, n_all).begin();
+#endif
             for (; own < n_stage; own += SENDERS) {
                 u32 to_p = at_p + s * P_BYTES, to_q = at_q + s * Q_BYTES;
                 int k = own - N_FROM;
@@ -153,11 +161,6 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
             if (threadIdx.x % 128 == 0) rk_stores_left<0>();
             rk_sync_group(role);
         };
-        float *slots = room + (u64)gridDim.x * (NC * LEFT * 128), *segments = slots;  // behind what is kept
-        u32 *counts = turns;
-#if STREAM
-        segments += (u64)gridDim.x * (NC * 128 * (BN / 2 + Passed::sums)), counts += 1 + gridDim.x * NC;
-#endif
         while (tiles.next(i0, j0)) {
             int i = i0 + (role - 1) * 64, end_i = min(n_i, i0 + BM);
 #pragma unroll
@@ -220,10 +223,17 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
             if (KEEPS && !tiles.apart)
 #pragma unroll
                 for (int x = 0; x < HELD; ++x) d[x] = held[x];
-            if (PARTS == 2 && tiles.apart && !join_parts<BN / 2, 128>(d, segments, counts, tiles.number * NC + role - 1, tiles.part, (n_all + PER - 1) / PER, slot))
+            auto write = [&](int x, float4 v) { write_four(v, x, out, i, j0, end_i, n_j, ld); };
+#if PARTS == 2
+            if (tiles.apart) {
+                int i_later, j_later;
+                bool waits = !Tiles(tiles).next(i_later, j_later);
+                join_segments(d, segments, Counts(counters, tiles.number, role - 1, n_all), tiles.part, waits, slot, write);
                 continue;
-#if PARTS == 3
-            if (!join_blocks<BN / 2>(d, (float *)rk_at(at_p), tiles.part)) continue;
+            }
+#elif PARTS == 3
+            join_blocks(d, (float *)rk_at(at_p), tiles.part, write);
+            continue;
 #endif
             if (N_ADD) take_sums(true);
 #pragma unroll

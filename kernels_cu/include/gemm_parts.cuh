@@ -45,46 +45,48 @@ template <int FIRST, int N, int R> __device__ __forceinline__ void staged_add(fl
     }
 }
 
-// Count one of `parts` by one thread, after whose work and that of the threads it waited for; whether all are there now. `turn` is 0
-// before the first and after the last.
-__device__ __forceinline__ bool rk_last_of(u32 *turn, u32 parts) {
-#ifdef RK_ON_CPU
-    u32 before = (*turn)++;
-#else
+// Add to a counter by one thread; what it was before. `ordered`: after the work of this thread and of those it waited for, and before what
+// it does next.
+template <bool ordered> __device__ __forceinline__ u32 rk_count(u32 *counter, u32 n) {
     u32 before;
-    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(turn) : "memory");
+#ifdef RK_ON_CPU
+    before = *counter, *counter += n;
+#else
+    if (ordered) asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(n) : "memory");
+    else asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(n) : "memory");
 #endif
-    if (before == parts - 1) *turn = 0;
-    return before == parts - 1;
+    return before;
+}
+// What a counter is; others may run meanwhile.
+__device__ __forceinline__ u32 rk_counted(const u32 *counter) {
+    u32 now;
+#ifdef RK_ON_CPU
+    rk_yield();
+    now = *counter;
+#else
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+#endif
+    return now;
 }
 
-// Leave the accumulators of segment `part` of `parts` of work `number`; whether they are all there, and these threads are the last.
-// Then the accumulators hold the sum, left to right. `slot`: shared memory that LANES > 32 threads tell each other by.
-template <int R, int LANES>
-__device__ __forceinline__ bool join_parts(float *d, float *room, u32 *turns, int number, int part, int parts, u32 *slot) {
+// Leave the accumulators of segment `part` of `parts` of a warp's work `number`; whether they are all there, and this warp is the last.
+// Then the accumulators hold the sum, left to right.
+template <int R> __device__ __forceinline__ bool join_parts(float *d, float *room, u32 *turns, int number, int part, int parts) {
     if (parts == 1) return true;
-    Kept<R, LANES>(room, (u64)number * parts + part).put(d);
-    bool last;
-    if (LANES == 32) {
-        __syncwarp();  // the count below is of what all lanes wrote
-        last = threadIdx.x % 32 == 0 && rk_last_of(turns + number, parts);
-        last = __shfl_sync(~0u, last, 0);
-    } else {
-        rk_sync_group(threadIdx.x / 128);
-        if (threadIdx.x % 128 == 0) *slot = rk_last_of(turns + number, parts);
-        rk_sync_group(threadIdx.x / 128);
-        last = *slot;
-    }
-    if (!last) return false;
+    Kept<R, 32>(room, (u64)number * parts + part).put(d);
+    __syncwarp();  // the count below is of what all lanes wrote
+    bool last = threadIdx.x % 32 == 0 && rk_count<true>(turns + number, 1) == parts - 1u;
+    if (last) turns[number] = 0;
+    if (!__shfl_sync(~0u, last, 0)) return false;
     constexpr int deep = R < 32 ? 32 / R : 1;  // parts on their way
-    Kept<R, LANES>(room, (u64)number * parts).read(d);
+    Kept<R, 32>(room, (u64)number * parts).read(d);
 #pragma unroll 1
     for (int y0 = 1; y0 < parts; y0 += deep) {
         float4 v[deep][R / 4];
 #pragma unroll
         for (int y = 0; y < deep; ++y)
 #pragma unroll
-            for (int x = 0; x < R / 4; ++x) v[y][x] = Kept<R, LANES>(room, (u64)number * parts + min(y0 + y, parts - 1)).get(4 * x);
+            for (int x = 0; x < R / 4; ++x) v[y][x] = Kept<R, 32>(room, (u64)number * parts + min(y0 + y, parts - 1)).get(4 * x);
 #pragma unroll
         for (int y = 0; y < deep; ++y)
 #pragma unroll
@@ -93,23 +95,3 @@ __device__ __forceinline__ bool join_parts(float *d, float *room, u32 *turns, in
     }
     return true;
 }
-
-#if PARTS == 3
-// The same by a cluster whose block number `part` made that segment. `room`: R numbers of 128 threads in shared memory, at the same place
-// in each block. All threads of the cluster then meet again (rk_cluster_wait), before a block ends that others read.
-template <int R> __device__ __forceinline__ bool join_blocks(float *d, float *room, int part) {
-    float4 *mine = (float4 *)room + threadIdx.x % 128;
-    rk_sync_group(threadIdx.x / 128);  // other warps may still multiply what is there
-#pragma unroll
-    for (int x = 0; x < R; x += 4) mine[x * 32] = make_float4(d[x], d[x + 1], d[x + 2], d[x + 3]);
-    rk_cluster_arrive();
-    rk_cluster_wait();
-    constexpr int deep = R < 32 ? 32 / R : 1;  // parts on their way
-#pragma unroll deep
-    for (int y = 1; y < CLUSTER && part == 0; ++y)
-#pragma unroll
-        for (int x = 0; x < R; x += 4) rk_add_to(d + x, rk_cluster_load(mine + x * 32, y));
-    rk_cluster_arrive();
-    return part == 0;
-}
-#endif

@@ -86,8 +86,8 @@ def _cold_times(runs: Sequence[Callable[[], Any]]) -> list[float] | None:
         fill()
         run()
 
-    calls = [fill, *(partial(after, run) for run in runs)]
-    graphs = [_captured(call, _COLD_CALLS) for call in calls]
+    graphs = [_captured(fill, _COLD_CALLS)]
+    graphs += [_captured(partial(after, run), _COLD_CALLS) for run in runs]
     if None in graphs:
         return None
     filled, *both = _medians([partial(_elapsed, graph.launch, 1) for graph in graphs])

@@ -123,8 +123,8 @@ def choose(
     if known is not None:
         return known
     with _lock, _device.using(device):
-        how = {"in_graph": True, "cold": cold} if in_graph else {}
-        given = candidates, make_trial, n_batch, device, partial(_times, **how)
+        measure = partial(_times, in_graph=True, cold=cold) if in_graph else _times
+        given = candidates, make_trial, n_batch, device, measure
         choice, settled = _decide(kernel, name, key, bucket(n_batch, steps), *given)
         if settled:
             if len(_memo) >= _MEMO_LIMIT:

@@ -15,6 +15,7 @@ from rpukit._kernels.replay import Replay
 from rpukit.gemm._paces import microseconds, warp_microseconds
 from rpukit.gemm._tiles import (
     ALONE,
+    BRIEF,
     DEPTH,
     SEGMENT,
     SHORT_TILES,
@@ -23,6 +24,7 @@ from rpukit.gemm._tiles import (
     WarpTile,
     apart,
     clusters,
+    early,
     has_warpgroups,
     joined,
     joins,
@@ -95,7 +97,15 @@ def by_time_of_all(
         estimate = microseconds(other, m, n, k, begins, (a_along, b_along), n_multi)
         times[other] = estimate / _SURE
     found = sorted(times, key=times.__getitem__)
-    return tuple(varied([x for x in found if times[x] <= _FAR * times[found[0]]])[:_NEAR])
+    near = varied([x for x in found if times[x] <= _FAR * times[found[0]]])[:_NEAR]
+    return tuple(_either(near, k))
+
+
+def _either(tiles: Sequence[Tile | WarpTile], k: int) -> list[Tile | WarpTile]:
+    """Add to the tiles for a long sum those whose launches begin early, which is seldom slower."""
+    if k <= BRIEF:
+        return list(tiles)
+    return [*tiles, *(early(tile) for tile in tiles if isinstance(tile, Tile))]
 
 
 def varied(tiles: Sequence[Tile | WarpTile]) -> list[Tile | WarpTile]:
@@ -121,7 +131,7 @@ def candidates(
         return [first]
     rounded = tune.bucket(m, _STEPS)
     near = varied(by_time(rounded, n, k, a_along, b_along, device))[:_NEAR]
-    return list(dict.fromkeys([first, *near]))[:_NEAR]
+    return _either(list(dict.fromkeys([first, *near]))[:_NEAR], k)
 
 
 @cache

@@ -32,12 +32,12 @@ _FEWER = 0.96  # power of their number by which fewer blocks take less time
 _LOOSE, _LOOSE_TURNED = 1.72, 1.46  # microseconds of 64 columns of results that begin anywhere
 _L2, _MEMORY = 16.5e6, 4.10e6  # bytes a microsecond that tiles fetch; of each matrix once
 _SOFT = 2.3  # power by which the slowest of several limits counts most
-_MET, _MET_NARROW = 2.0, 0.8  # microseconds of adding segments by a cluster; of few lines
+_MET, _MET_NARROW = 1.0, 0.8  # microseconds of adding segments by a cluster; of few lines
 _MET_EACH = 0.05  # of each segment
 _CUT = 1 / 32  # of a tile, by which shares of streamed tiles differ
 _PASSING = 1.06, 1.12  # how much longer a stage then takes, of whole tiles and of segments
 _PASS, _PASSED = 2.0, 0.01  # microseconds of passing a chain on; of a column of a tile
-_JOIN, _JOINED = 2.49, 7.8e6  # microseconds of adding segments; bytes a microsecond
+_JOIN, _JOINED = 2.0, 7.8e6  # microseconds of adding segments; bytes a microsecond
 _COPY, _COPIED = 3.6, 5.6e6  # microseconds of a launch that copies; bytes a microsecond
 
 

@@ -17,14 +17,11 @@ from rpukit._kernels import driver, tune
 from rpukit._kernels.launch import Launched, _here
 from rpukit._kernels.replay import Replay
 from rpukit.gemm import _turns
-from rpukit.gemm._tiles import EARLY_STAGES
 
 Array = Any
 Form = tuple[Any, ...]
 
 _MOST, _MOST_FORMS = 1 << 12, 8  # calls, and calls at the same addresses
-_HALF = 114 << 10  # bytes of shared memory: with more, a multiprocessor has one block
-_SHORT, _TERMS = 1024, 2  # terms of a short sum; their place in arguments of det_gemm_tensor
 _OF_TURNS = ("turns", "segments", "room")  # parameters of kernels: memory that `_turns` gives
 _known: dict[tuple[int, int, int], Known] = {}
 _results: dict[Form, tuple[tuple[int, ...], Any]] = {}  # shape and type, by those of factors
@@ -141,7 +138,6 @@ def keep(
                     return
     if waits and _device.current_stream() == _turns.OF_THREAD:
         return  # other threads have streams of their own by that handle
-    ready = [one._replace(early=one.early or begins_early(one)) for one in launches]
     changing = [places[x.data.ptr] for x in (a, b, out)]
     form, place = form_of(a, b, out, trans_a, trans_b), (a.data.ptr, b.data.ptr, out.data.ptr)
     if len(_known) >= _MOST or len(_results) >= _MOST:
@@ -155,7 +151,7 @@ def keep(
         _device.several_gpus(),
         tune.n_changes(),
         _device.cupy().cuda.get_current_stream,
-        Replay(ready, changing, any_stream=not waits, thread=thread),
+        Replay(launches, changing, any_stream=not waits, thread=thread),
     )
     _known[place] = replace(known, other=_others(_known.get(place), known))
 
@@ -171,20 +167,3 @@ def _others(kept: Known | None, new: Known) -> Known | None:
     for one in reversed(found[: _MOST_FORMS - 1]):
         last = replace(one, other=last)
     return last
-
-
-def begins_early(one: Launched) -> bool:
-    """Whether a replayed launch may begin while the launch before it ends.
-
-    It saves up to a microsecond where a multiprocessor has one block, or shares few. Elsewhere the
-    blocks of the next launch take the first places that become free, and crowd there.
-    """
-    macros = one.variant.macros
-    if one.variant.entry == "det_gemm_mma":
-        return int(macros.get("COPIERS", 0)) > 0 or int(macros.get("SHORT", 0)) > 0
-    if one.variant.entry != "det_gemm_tensor" or "CLUSTER" in macros:
-        return False
-    if int(macros.get("OUT_T", 0)) == 0:
-        n_term = int(one.args[_TERMS])
-        return one.shared > _HALF and n_term <= _SHORT
-    return int(macros.get("ST", 0)) * int(macros.get("SLABS", 1)) >= EARLY_STAGES

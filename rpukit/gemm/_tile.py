@@ -8,9 +8,10 @@ DEPTH = 64  # terms of a slab of a stage
 SEGMENT = 4096  # terms after which a chain is restarted
 SHARED = 226 * 1024  # bytes that a block may have
 _OTHER = 1536  # bytes of shared memory besides stages and results
-APART, JOINED, STREAMED = " apart", " joined", " streamed"  # endings of names
+APART, JOINED, STREAMED, EARLY = " apart", " joined", " streamed", " early"  # endings of names
 _WORK = 40  # registers of a thread besides accumulators and sums
 _PASSING = 12, 20  # and besides these to pass chains on, by several warpgroups and by one
+_SHARING = 8  # or for segments that several blocks make
 _UNITS = 16  # of a piece, at which `streamed` tiles are cut
 
 
@@ -35,6 +36,7 @@ class Tile:
     along: bool = False  # the factor of the columns has them along its lines in memory
     streamed: bool = False  # the last tiles are cut into equal shares, which pass chains on
     lines: int = 64  # of a warpgroup's 64 rows those that the tile has: 8, 16, 32 or all
+    early: bool = False  # launches of long sums, too, may begin while the one before ends
 
     @property
     def base(self) -> str:
@@ -98,8 +100,8 @@ class Tile:
         if self.blocks > 1:
             free = 256 // self.blocks
         held = min(sums, (free - sums - _WORK) // 4 * 4)
-        if self.streamed and held < sums:  # what else it takes to pass chains on
-            held -= _PASSING[self.groups == 1]
+        if held < sums:  # what else it takes to share segments, or to pass chains on
+            held -= _PASSING[self.groups == 1] if self.streamed else _SHARING * self.apart
         staged = 0 if self.turned else 16 if self.groups == 3 else 32
         return held, min(staged, sums - held)
 
@@ -145,7 +147,7 @@ class Tile:
         several = n_segment > 1 and not self.joined
         if several:
             rest = count % blocks if self.apart else 0
-            turns = rest * self.groups
+            turns = 2 * rest * self.groups
             room = blocks * 128 * self.groups * self.left + rest * n_segment * self.accumulators
         if streams:
             turns += 1 + blocks * self.groups
@@ -252,6 +254,6 @@ def box_of(lines: int) -> int:
 
 
 def base_of(name: str) -> str:
-    """Return the name without the endings of `apart`, `joined` and `streamed`."""
-    name = name.removesuffix(STREAMED)
+    """Return the name without the endings of `apart`, `joined`, `streamed` and `early`."""
+    name = name.removesuffix(EARLY).removesuffix(STREAMED)
     return name.removesuffix(APART if name.endswith(APART) else JOINED)

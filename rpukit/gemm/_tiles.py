@@ -13,6 +13,7 @@ from rpukit.errors import ParameterError
 from rpukit.gemm._tile import (
     APART,
     DEPTH,
+    EARLY,
     JOINED,
     SEGMENT,
     SHARED,
@@ -24,7 +25,7 @@ from rpukit.gemm._tile import (
 
 __all__ = ["DEPTH", "SEGMENT", "SHARED", "Tile", "WarpTile"]
 
-EARLY_STAGES = 12  # slabs, from which on a turned tile's launch begins early
+BRIEF = 1024  # terms of a sum up to which every launch may begin early
 CLUSTER_SIZES = 2, 3, 4, 5, 6, 8  # of joined tiles; a GPU has room for too few clusters of 7
 CLUSTERS = (1, 2), (2, 1), (2, 2), (4, 1), (1, 4)  # of blocks that fetch for each other
 GROUP = 8  # lines of tiles that advance along i together, so that neighbours share data in L2
@@ -154,7 +155,7 @@ _BY_NAME = {tile.name: tile for tile in EVERY}
 
 
 def named(name: str) -> Tile | WarpTile:
-    """Return the tile of a name, which may end in " apart", " joined" or " streamed".
+    """Return the tile of a name, which may end in " apart", " joined", " streamed" or " early".
 
     Tiles may have any multiple of 16 columns from 48 on, and any of `CLUSTERS`: "turned 128x144
     cluster 2x1".
@@ -165,6 +166,8 @@ def named(name: str) -> Tile | WarpTile:
         raise ParameterError(f"tile: got {name!r}, need one of {', '.join(_BY_NAME)}")
     if base == name:
         return tile
+    if name.endswith(EARLY) and isinstance(tile, Tile):
+        return early(cast("Tile", named(name.removesuffix(EARLY))))
     if name.endswith(STREAMED) and isinstance(tile, Tile):
         return streamed(cast("Tile", named(name.removesuffix(STREAMED))))
     if name.endswith(APART):
@@ -193,6 +196,12 @@ def joined(tile: Tile) -> Tile:
 def streamed(tile: Tile) -> Tile:
     """Return the tile of whose last ones each block, or cluster, computes an equal share."""
     return replace(tile, name=tile.name + STREAMED, streamed=True)
+
+
+@cache
+def early(tile: Tile) -> Tile:
+    """Return the tile whose launches may begin while those before end, whatever the sum."""
+    return replace(tile, name=tile.name + EARLY, early=True)
 
 
 def joins(tile: Tile | WarpTile, n_segment: int) -> bool:

@@ -23,6 +23,7 @@ from rpukit.gemm._choice import (
 from rpukit.gemm._segments import by_segments, run_mirror
 from rpukit.gemm._tile import box_of
 from rpukit.gemm._tiles import (
+    BRIEF,
     CLUSTER_SIZES,
     DEPTH,
     GROUP,
@@ -178,7 +179,7 @@ def choose(
 
     def make_trial() -> tune.Trial:
         plans = {tile: prepare(p, q, out, part, cast("Tile", tile)) for tile in found}
-        compile_together([plan.variant for plan in plans.values()], device)
+        compile_together([*dict.fromkeys(plan.variant for plan in plans.values())], device)
         return repeated(lambda tile: plans[tile].run(out), out[:, : q.lines])
 
     key = (*shape[1:], out.dtype.name)
@@ -208,7 +209,7 @@ def choose_of_all(
             else prepare(a, b, out, (0, p.depth), tile).variant
             for tile in found
         ]
-        compile_together(variants, device)
+        compile_together([*dict.fromkeys(variants)], device)
 
         def run(tile: Tile | WarpTile) -> None:
             x, y = tight(p, q, brief=True) if isinstance(tile, Tile) else (p, q)
@@ -246,13 +247,14 @@ class Plan(NamedTuple):
     arguments: tuple[Any, ...]  # up to the factors' tensor maps
     columns: int  # of a result, if the copy engine takes it; else 0
     shared: int
+    early: bool  # see `Kernel.launch`
     parts: _turns.Parts
 
     def run(self, out: Array, partial: Array | None = None, total: Array | None = None) -> None:
         """Launch into ``out``, float32 or uint16, with the layout of `aligned`."""
         maps = map(self._map, (out, partial, total))
         arguments = (*self.arguments, *maps, partial, total, out, *self.parts.memory(out))
-        self.variant.launch(self.grid, self.block, arguments, self.shared)
+        self.variant.launch(self.grid, self.block, arguments, self.shared, self.early)
 
     def _map(self, sums: Array | None) -> np.ndarray:
         """Tensor map of the results or sums; any valid one if the copy engine moves none."""
@@ -304,6 +306,7 @@ def prepare(
         ),
         0 if tile.turned or loose or tile.columns % 64 else columns,
         tile.shared(wide),
+        tile.early or depth <= BRIEF,
         _turns.Parts(*tile.segment_memory(count, n_segment, blocks, streams=streams)),
     )
 
@@ -369,6 +372,7 @@ def det_gemm_mma(
             *parts.memory(out),
         ),
         tile.shared(depth),
+        early=tile.anywhere,
     )
 
 

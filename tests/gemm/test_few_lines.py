@@ -6,7 +6,7 @@ import pytest
 import rpukit as rk
 from rpukit._kernels import tune
 from rpukit._kernels.launch import recording
-from rpukit.gemm import _choice, _replays, _tiles, tensor
+from rpukit.gemm import _choice, _tiles, tensor
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import factors
 
@@ -54,16 +54,19 @@ def test_other_data_in_l2_before_trials_of_small_factors(stays, monkeypatch):
     ("tile", "k", "early"),
     [
         ("128x128", 64, True),
-        ("128x128", 1032, False),  # a long sum hides a launch by itself
-        ("turned 64x32 in threes", 64, False),  # several blocks a multiprocessor
-        ("turned 16x16", 64, True),
-        ("128x128 cluster 2x1", 64, False),
+        ("128x128", 1032, False),
+        ("128x128 early", 1032, True),
+        ("turned 64x32 in threes", 64, True),
+        ("turned 16x16 streamed early", 1032, True),
+        ("128x128 cluster 2x1", 64, True),
+        ("thin 16x8/2", 1032, True),
+        ("warps 64x64", 64, False),  # does not wait for the launch before
     ],
 )
-def test_which_repeated_launches_begin_early(tile, k, early):
+def test_which_launches_begin_early(tile, k, early):
     a, b = factors(9, 16, k, "bfloat16")
     p, q, out = tensor.factor(a, 1), tensor.factor(b, 0), np.zeros((9, 16), np.uint16)
     with on_cpu(), recording() as launches:
         tensor.multiply(p, q, out, tile=_tiles.named(tile))
     (one,) = launches
-    assert _replays.begins_early(one) == early
+    assert one.early == early

@@ -1,0 +1,122 @@
+// Results of segments that several blocks of det_gemm_tensor.cu have made, added left to right. Uses its macros.
+#pragma once
+#include "gemm_parts.cuh"
+
+// Results x to x + 3 of a thread, of the 64 x BN part of a tile that begins at (i, j).
+__device__ __forceinline__ void write_four(float4 v, int x, RESULT *out, int i, int j, int end_i, int n_j, int ld) {
+    int lane = threadIdx.x % 32, row = i + threadIdx.x % 128 / 32 * 16 + lane / 4, column = j + 2 * x + lane % 4 * 2;
+    const float values[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+        int r = row + e / 2 * 8, c = column + e % 2;
+        if (r >= end_i || c >= n_j) continue;
+        RESULT *at = out + (OUT_T ? (u64)c * ld + r : (u64)r * ld + c);
+        if (WIDE) *(float *)at = values[e];
+        else *(u16 *)at = (u16)rk_pack16(values[e], values[e]);
+    }
+}
+
+#if PARTS == 2
+// Two counters of a warpgroup's part of a tile, 0 before and after. The first one: its segments that are made, and in the upper half
+// those that are begun. The second one: shares of the results that are taken, and in the upper half blocks that have left.
+struct Counts {
+    static constexpr u32 upper = 1u << 16;
+    u32 *at;
+    int own, parts;
+    __device__ __forceinline__ Counts(u32 *turns, int tile, int group, int n_all)
+        : at(turns + 2 * (tile * NC + group)), own(tile * NC + group), parts((n_all + PER - 1) / PER) {}
+    // For the parts of all warpgroups, by one warp. Only blocks that wait need to know.
+    __device__ __forceinline__ void begin() const {
+        if (BN > 32 && threadIdx.x % 32 < NC) rk_count<false>(at + 2 * (threadIdx.x % 32), upper);
+    }
+    // Count a segment, and tell whether all are there. A block that `waits` does so if all have begun, since only these are sure to end.
+    __device__ __forceinline__ bool made(bool waits) const {
+        u32 before = rk_count<true>(at, 1);
+        bool all = before % upper == parts - 1u;
+        if (all || !waits || before / upper != (u32)parts) return all;
+        while (rk_counted(at) % upper != (u32)parts) {}
+        return true;
+    }
+    __device__ __forceinline__ u32 take() const { return rk_count<false>(at + 1, 1) % upper; }
+    __device__ __forceinline__ void leave() const {
+        if (rk_count<false>(at + 1, upper) / upper == parts - 1u) at[0] = at[1] = 0;
+    }
+};
+
+// Add the segments of results x0 to x1 of a thread, a few at a time as registers allow, and pass each four results on.
+template <int R, class Write> __device__ __forceinline__ void add_segments(const float *room, int parts, int x0, int x1, Write write) {
+    constexpr int side = BLOCKS > 2 || NC == 3 ? 1 : 2, deep = BLOCKS > 1 ? 4 : 8;
+#pragma unroll 1
+    for (int x = x0; x < x1; x += 4 * side) {
+        float4 sum[side], v[deep][side];
+#pragma unroll 1
+        for (int y0 = 0; y0 < parts; y0 += deep) {
+#pragma unroll
+            for (int y = 0; y < deep; ++y)
+#pragma unroll
+                for (int c = 0; c < side; ++c) v[y][c] = Kept<R, 128>((float *)room, min(y0 + y, parts - 1)).get(min(x + 4 * c, R - 4));
+#pragma unroll
+            for (int y = 0; y < deep; ++y)
+#pragma unroll
+                for (int c = 0; c < side; ++c)
+                    if (y0 + y == 0) sum[c] = v[y][c];
+                    else if (y0 + y < parts) rk_add_to((float *)&sum[c], v[y][c]);
+        }
+#pragma unroll
+        for (int c = 0; c < side; ++c)
+            if (x + 4 * c < x1) write(x + 4 * c, sum[c]);
+    }
+}
+
+// Leave the results of segment `part`, and add shares of those of all segments once all are there: by the last block of the tile, and by
+// those that wait for it. `slot`: shared memory of the warpgroup.
+template <int R, class Write>
+__device__ __forceinline__ void join_segments(const float (&d)[R], float *room, Counts counts, int part, bool waits, u32 *slot, Write write) {
+    int id = threadIdx.x / 128, share = (R / 4 + counts.parts - 1) / counts.parts * 4;
+    bool first = threadIdx.x % 128 == 0;
+    room += (u64)counts.own * counts.parts * (R * 128);
+    Kept<R, 128>(room, part).put(d);
+    rk_sync_group(id);  // the count is of what all threads wrote
+    if (BN <= 32) {  // the last block adds all: to agree on shares would take longer
+        if (first) *slot = counts.made(false);
+        rk_sync_group(id);
+        if (!*slot) return;
+        if (first) *counts.at = 0;
+        add_segments<R>(room, counts.parts, 0, R, write);
+        return;
+    }
+    if (first) *slot = counts.made(waits) ? counts.take() : R;
+    for (;;) {
+        rk_sync_group(id);
+        int x = min((int)*slot, R) * share;
+        if (x >= R) break;
+        add_segments<R>(room, counts.parts, x, min(x + share, R), write);
+        rk_sync_group(id);
+        if (first) *slot = counts.take();
+    }
+    if (first) counts.leave();
+}
+#endif
+
+#if PARTS == 3
+// The same by a cluster, each block of which has made one segment and adds a share. `room`: R numbers of 128 threads in shared memory, at
+// the same place in each block. All threads of the cluster then meet again (rk_cluster_wait), before a block ends that others read.
+template <int R, class Write> __device__ __forceinline__ void join_blocks(const float (&d)[R], float *room, int part, Write write) {
+    float4 *mine = (float4 *)room + threadIdx.x % 128;
+    rk_sync_group(threadIdx.x / 128);  // other warps may still multiply what is there
+#pragma unroll
+    for (int x = 0; x < R; x += 4) mine[x * 32] = make_float4(d[x], d[x + 1], d[x + 2], d[x + 3]);
+    rk_cluster_arrive();
+    rk_cluster_wait();
+#pragma unroll 1
+    for (int x = 4 * part; x < R; x += 4 * CLUSTER) {
+        float4 v[CLUSTER];
+#pragma unroll
+        for (int y = 0; y < CLUSTER; ++y) v[y] = rk_cluster_load(mine + x * 32, y);
+#pragma unroll
+        for (int y = 1; y < CLUSTER; ++y) rk_add_to((float *)&v[0], v[y]);
+        write(x, v[0]);
+    }
+    rk_cluster_arrive();
+}
+#endif
