@@ -236,19 +236,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
             continue;
 #endif
             if (N_ADD) take_sums(true);
-#pragma unroll
-            for (int x = 0; OUT_T && x < BN / 2; x += 2) {
-                int row = i + warp * 16 + x / 2 % 2 * 8 + lane / 4, column = j0 + x / 4 * 8 + lane % 4 * 2;
-                if (ADD) {
-                    float2 v = read_pair(total, row, column, n_i, n_j, ld);
-                    d[x] = v.x + d[x], d[x + 1] = v.y + d[x + 1];
-                }
-                if (WIDE) write_pair((float *)out, row, column, end_i, n_j, ld, d[x], d[x + 1]);
-            }
-            if (!OUT_T && (LOOSE || (BN % 64 && WIDE))) write_words(d, out, staged, i, j0, n_i, n_j, ld);
-            else if (!OUT_T && BN % 64) write_lines(d, (u16 *)out, staged, i, j0, n_i, n_j, ld);
-            else if (!OUT_T) write_boxes(d, o, staged, sent, i, j0);
-            else if (!WIDE) write_turned(d, (u16 *)out, staging + (role - 1) * BN * 128, i, j0, end_i, n_j, ld);
+            write_results(d, out, o, total, staging, sent, role - 1, i, j0, n_i, end_i, n_j, ld);
         }
         if (!OUT_T && !LOOSE && BN % 64 == 0 && threadIdx.x % 128 == 0) rk_stores_done();
     }

@@ -122,3 +122,23 @@ __device__ __forceinline__ void write_turned(const float (&d)[BN / 2], u16 *out,
         if (at < n_i && j + row < n_j) *(uint4 *)(out + (u64)(j + row) * ld + at) = rk_read_line(rk_swizzle(staging + row * 128 + e % 8 * 16));
     }
 }
+
+// The results of warpgroup `group`'s part of a tile, with ADD added to `total`; `end_i`: where its rows end.
+__device__ __forceinline__ void write_results(float (&d)[BN / 2], RESULT *out, const RkTensorMap &o, const float *total, u32 staging, u32 &sent,
+                                              int group, int i, int j, int n_i, int end_i, int n_j, int ld) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
+    u32 staged = staging + group * (OUT_T ? BN * 128 : BUFFERS * 8192);
+#pragma unroll
+    for (int x = 0; OUT_T && x < BN / 2; x += 2) {
+        int row = i + warp * 16 + x / 2 % 2 * 8 + lane / 4, column = j + x / 4 * 8 + lane % 4 * 2;
+        if (ADD) {
+            float2 v = read_pair(total, row, column, n_i, n_j, ld);
+            d[x] = v.x + d[x], d[x + 1] = v.y + d[x + 1];
+        }
+        if (WIDE) write_pair((float *)out, row, column, end_i, n_j, ld, d[x], d[x + 1]);
+    }
+    if (!OUT_T && (LOOSE || (BN % 64 && WIDE))) write_words(d, out, staged, i, j, n_i, n_j, ld);
+    else if (!OUT_T && BN % 64) write_lines(d, (u16 *)out, staged, i, j, n_i, n_j, ld);
+    else if (!OUT_T) write_boxes(d, o, staged, sent, i, j);
+    else if (!WIDE) write_turned(d, (u16 *)out, staged, i, j, end_i, n_j, ld);
+}

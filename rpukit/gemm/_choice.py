@@ -102,10 +102,14 @@ def by_time_of_all(
 
 
 def _either(tiles: Sequence[Tile | WarpTile], k: int) -> list[Tile | WarpTile]:
-    """Add to the tiles for a long sum those whose launches begin early, which is seldom slower."""
+    """Add to the tiles for a long sum those of one block a multiprocessor whose launches begin early.
+
+    Several blocks would take the first places that become free, and crowd there.
+    """
     if k <= BRIEF:
         return list(tiles)
-    return [*tiles, *(early(tile) for tile in tiles if isinstance(tile, Tile))]
+    alone = (tile for tile in tiles if isinstance(tile, Tile) and tile.blocks == 1)
+    return [*tiles, *map(early, alone)]
 
 
 def varied(tiles: Sequence[Tile | WarpTile]) -> list[Tile | WarpTile]:

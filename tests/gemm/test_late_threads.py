@@ -58,19 +58,28 @@ def test_kernel_with_late_threads(name, monkeypatch):
     assert edited
 
 
-def test_blocks_that_run_side_by_side(monkeypatch):
-    """Two blocks of a tile at the same time; of the first one most lanes leave results late.
+@pytest.mark.parametrize(
+    ("name", "n_segment", "left"),
+    [
+        ("thin 32x16/4 apart", 2, "Kept<R, 32>(room, (u64)number * parts + part).put(d);"),
+        ("64x64 apart", 3, "Kept<R, 128>(room, part).put(d);"),  # those that wait add shares
+        ("turned 64x16 apart", 2, "Kept<R, 128>(room, part).put(d);"),
+    ],
+)
+def test_blocks_that_run_side_by_side(name, n_segment, left, monkeypatch):
+    """Blocks of a tile at the same time; of the first one most lanes leave results late.
 
-    The first lane of a warp counts what its lanes have left, which the other block then reads.
+    The first lane of a warp counts what its lanes have left, which other blocks then read.
     """
-    work, text_of = by_short_segments("thin 32x16/4 apart", 16, 16, 2, 1024), runner.text_of
+    work, text_of = by_short_segments(name, 16, 64, n_segment, 1024), runner.text_of
     late = f"for (int n = blockIdx.x || {LANES} == 0 ? 0 : 200; n; --n) rk_yield();\n"
-    left = "Kept<R, LANES>(room, (u64)number * parts + part).put(d);"
+    edited = []
 
     def side_by_side(variant):
         text = text_of(variant)
         if left not in text:
             return text
+        edited.append(variant)
         for old, new in (
             ('#include "cuda_on_cpu.h"\n', '{}#include "clusters.h"\n'),
             (left, f"{late}{{}}"),
@@ -80,9 +89,11 @@ def test_blocks_that_run_side_by_side(monkeypatch):
             text = text.replace(old, new.replace("{}", old))
         return text
 
-    expected = work("cpu")
+    with on_cpu():
+        expected = work("cpu")
     monkeypatch.setattr(runner, "text_of", side_by_side)
     for order in (0, 1, 7):
         with on_cpu(order):
             for got, one in zip(work("cpu"), expected, strict=True):
                 assert_same_bits(got, one)
+    assert edited

@@ -5,7 +5,6 @@ import logging
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -416,36 +415,3 @@ def test_two_processes_keep_both_records(tmp_path):
     first.save(Record("k", "v", "(1,)", 1, {"plain": 1.0}))
     second.save(Record("k", "v", "(2,)", 1, {"plain": 1.0}))
     assert len(Store("x", "tune-x.json").records()) == 2
-
-
-def test_trials_without_memory_to_fill_l2(monkeypatch):
-    """They are timed as they are: a product has room where 64 MB more have none."""
-
-    class OutOfMemoryError(Exception):
-        pass
-
-    def empty(*_):
-        raise OutOfMemoryError
-
-    memory = SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
-    fake = SimpleNamespace(empty=empty, cuda=SimpleNamespace(memory=memory))
-    monkeypatch.setattr(_device, "cupy", lambda: fake)
-    monkeypatch.setattr(clock, "_elapsed", lambda run, calls: 1e-4)
-    assert clock.gpu_times([lambda: None], in_graph=True, cold=True) == [1e-4]
-
-
-@pytest.mark.gpu
-def test_real_clock():
-    cupy = rk._device.cupy()
-    name = clock.device_name(GPU)
-    assert "sm_" in name
-    x = cupy.zeros(1 << 20, np.float32)
-    runs = [lambda: x[:16].fill(1), lambda: [x.fill(1) for _ in range(20)]]
-    small, large = clock.gpu_times(runs)
-    assert 0 < small < large
-    (one,) = clock.gpu_times(runs[:1], in_graph=True)
-    assert 0 < one < 1.5 * small  # the host launches nothing
-    (cold,) = clock.gpu_times([lambda: x.fill(1)], in_graph=True, cold=True)
-    assert 0 < cold < large
-    assert bool((x == 1).all())
-    assert not clock.capturing()
