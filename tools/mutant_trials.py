@@ -50,7 +50,7 @@ OF_ALL = tuple(  # tests by name of kernel
 OF_PACKAGE = {  # tests of sources for each package, besides those that name the kernel or its op
     "circuits": ("tests/circuits/test_kernels.py", "tests/circuits/test_tensor_sums.py"),
     "tiled": ("tests/tiled/test_tile_kernels.py", "tests/tiled/test_tile_launches.py"),
-    "gemm": ("tests/gemm/test_contract.py", "tests/gemm/test_tensor.py"),
+    "gemm": tuple(f"tests/gemm/test_{name}.py" for name in ("contract", "tensor", "late_threads")),
 }
 
 

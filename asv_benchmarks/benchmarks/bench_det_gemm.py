@@ -72,6 +72,12 @@ class EqualShares(OddRows):
     )
 
 
+class SharedSegments(OddRows):
+    """A long 16-bit sum, whose segments blocks make and add together, and a short one."""
+
+    params = (DEVICES, [(1300, 16384, 128, "float16"), (656, 128, 3968, "float16")])
+
+
 class LongSum:
     """Few results, whose sums have several segments."""
 
