@@ -102,7 +102,7 @@ def by_time_of_all(
 
 
 def _either(tiles: Sequence[Tile | WarpTile], k: int) -> list[Tile | WarpTile]:
-    """Add to the tiles for a long sum those of one block a multiprocessor whose launches begin early.
+    """Add for a long sum tiles of one block a multiprocessor whose launches begin early.
 
     Several blocks would take the first places that become free, and crowd there.
     """
