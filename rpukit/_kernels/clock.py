@@ -41,7 +41,7 @@ def gpu_times(
 
     Repeats of all calls alternate, since a GPU that is hot is slower. ``in_graph``: whether short
     calls may be captured, so that the host does not limit them: they allocate nothing. ``cold``:
-    whether the time is the mean of this one and of that of calls that find nothing in L2.
+    whether to average this time with that of calls that find nothing in L2.
     """
     once = [_once(run) for run in runs]
     times = _medians([_repeat(*pair, in_graph) for pair in zip(runs, once, strict=True)])
@@ -57,7 +57,7 @@ def _once(run: Callable[[], Any]) -> float:
 
 
 def _repeat(run: Callable[[], Any], once: float, in_graph: bool) -> Callable[[], float]:
-    """Return what repeats a call that takes ``once`` seconds, and returns the seconds of one."""
+    """Return a function that times the call over repeats; ``once``: roughly its seconds."""
     calls = min(max(round(_SPAN / max(once, 1e-7)), 1), _MOST_CALLS)
     graph = _captured(run, calls) if in_graph and once < _SHORT else None
     if graph is not None:
@@ -66,13 +66,13 @@ def _repeat(run: Callable[[], Any], once: float, in_graph: bool) -> Callable[[],
 
 
 def _medians(repeats: Sequence[Callable[[], float]]) -> list[float]:
-    """Median seconds of each repeat, which alternate."""
+    """Call the functions in turn, several times, and return the median of each."""
     rounds = [[repeat() for repeat in repeats] for _ in range(_REPEATS)]
     return [statistics.median(x) for x in zip(*rounds, strict=True)]
 
 
 def _cold_times(runs: Sequence[Callable[[], Any]]) -> list[float] | None:
-    """Time calls after L2 was filled with other data, without the filling; None if that fails."""
+    """Time calls that find other data in L2, put there before; None if that fails."""
     cupy = _device.cupy()
     try:
         other = cupy.empty(_MORE_THAN_L2, "uint8")

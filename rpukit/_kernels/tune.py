@@ -228,7 +228,7 @@ def _measure(
 
 
 def _times(valid: Sequence[Any], trial: Trial, **how: bool) -> Sequence[float]:
-    """Seconds of each candidate's trial, by the injected clock if there is one."""
+    """Time each candidate's trial, by the injected clock if there is one."""
     runs = [partial(trial, candidate) for candidate in valid]
     if _settings.clock is None:
         return clock.gpu_times(runs, **how)

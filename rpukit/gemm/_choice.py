@@ -102,9 +102,10 @@ def by_time_of_all(
 
 
 def _either(tiles: Sequence[Tile | WarpTile], k: int) -> list[Tile | WarpTile]:
-    """Add for a long sum tiles of one block a multiprocessor whose launches begin early.
+    """For a long sum, list tiles a second time, with launches that begin early.
 
-    Several blocks would take the first places that become free, and crowd there.
+    Only those of one block a multiprocessor: others' blocks take the first places that become
+    free, and crowd there.
     """
     if k <= BRIEF:
         return list(tiles)
@@ -113,7 +114,7 @@ def _either(tiles: Sequence[Tile | WarpTile], k: int) -> list[Tile | WarpTile]:
 
 
 def varied(tiles: Sequence[Tile | WarpTile]) -> list[Tile | WarpTile]:
-    """Keep only the first three tiles of the same rows and columns."""
+    """Keep at most `_ALIKE` tiles of the same rows and columns."""
     found: list[Tile | WarpTile] = []
     for tile in tiles:
         alike = [x for x in found if _sizes(x) == _sizes(tile)]
@@ -228,7 +229,7 @@ def fastest(
     p: Factor,
     q: Factor,
 ) -> Tile | WarpTile:
-    """Choose the tile whose trials are the fastest: some in turn, others with nothing in L2.
+    """Choose the tile with the fastest trials, half of which find nothing in L2.
 
     Before each of these, other data are written there. Large factors do not stay there anyway, and
     would have to wait until those data have gone to memory, so nothing is written before them.

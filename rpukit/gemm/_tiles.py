@@ -200,7 +200,7 @@ def streamed(tile: Tile) -> Tile:
 
 @cache
 def early(tile: Tile) -> Tile:
-    """Return the tile whose launches may begin while those before end, whatever the sum."""
+    """Return the tile with launches that may begin before the previous launch has ended."""
     return replace(tile, name=tile.name + EARLY, early=True)
 
 
