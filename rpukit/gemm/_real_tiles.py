@@ -11,9 +11,8 @@ LONG_SEGMENT = 16384  # the same of analog tiles and of tiled training
 SPLITS = (1, 2, 4, 8)  # blocks that may share a tile: they make different segments
 IN_TURNS = 0  # a block makes one segment, and blocks add theirs to the result in turns
 AT_ONCE = -1  # a block makes one segment, and the last block adds all of them
-STREAMED = (
-    -2
-)  # blocks make equal shares of all segments: one that is cut goes on in the next block
+# Blocks make equal shares of all segments: one that is cut goes on in the next block.
+STREAMED = -2
 _SHARED, _SHARED_OF_BLOCK = 233472, 232448  # bytes of shared memory of a multiprocessor
 
 
