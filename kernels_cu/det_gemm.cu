@@ -9,7 +9,7 @@
 //
 // Grid: tiles of TILE_M rows and TILE_N columns, in groups of 8 lines of tiles, so that neighbours share what is in L2. The
 // CLUSTER blocks of a tile make different segments, and each adds a share of the results (gemm_segments.cuh); or with TURNS a block
-// makes one segment, and blocks add theirs to c one after the other, or the last one adds all (gemm_turns.cuh). A launch may begin
+// makes one segment, and blocks add theirs to c one after the other, or the last ones add all (gemm_turns.cuh). A launch may begin
 // while the one before ends. A thread owns RM x RN results. Asynchronous copies fill ST stages of TILE_K of the sum, in between the
 // multiplications; the end of a sum takes the same way, without the steps that are missing. A tile lies in shared memory as its matrix does, or with
 // TURN by lines; a thread reads 16 bytes at a time: UNIT steps of the sum of one line, or UNIT lines. By lines, fewer registers
@@ -24,10 +24,10 @@
 //         COPIERS (threads that copy, gemm_few.cuh; with TURN they transpose matrices whose lines lie along memory), CLUSTER (1, 2, 4,
 //         8), ROOM (1: sums of segments wait in shared memory, beside the stages; in their place if CLUSTER > 1, which needs that
 //         there are not more segments), TURNS (1: as many blocks a tile as segments, ADD 0 or 1; `turns` (1 + warps that multiply
-//         of all tiles) zeros; 2: so, too, with `segments` (tiles, segments, TILE_M x TILE_N)), BLOCKS (of a multiprocessor, for
-//         which there are registers), STREAM (1: blocks make equal shares, none of which is shorter than a segment
-//         (gemm_shares.cuh), with TURNS 2 if there are several segments, else 0; `turns` then has a zero more for each warp of each
-//         block, and `segments` room for a tile more for each block).
+//         of all tiles) zeros; 2: so, too, with `segments` (tiles, segments, TILE_M x TILE_N); 3: so, too, RM RN % 4 == 0, and two
+//         zeros a warp), BLOCKS (of a multiprocessor, for which there are registers), STREAM (1: blocks make equal shares, none of
+//         which is shorter than a segment (gemm_shares.cuh), with TURNS 2 or 3 if there are several segments, else 0; `turns` then
+//         has a zero more for each warp of each block, and `segments` room for a tile more for each block).
 // mirror: rpukit/gemm/_mirror/real.py::det_gemm
 // op: rpukit.gemm.det_gemm
 // bits: exact
@@ -62,8 +62,11 @@
 // check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7 COPIERS=64 VEC_A=4 VEC_B=1 TURNS=2
 // check: TILE_M=64 TILE_N=32 TILE_K=64 RM=4 RN=4 ST=3 VEC_A=4 VEC_B=4 VEC_C=4
 // check: TILE_M=16 TILE_N=32 TILE_K=64 RM=4 RN=4 VEC_A=4 VEC_B=1 TURNS=2
+// check: TILE_M=64 TILE_N=128 VEC_A=4 VEC_B=4 VEC_C=4 TURN=1 TURNS=3 BLOCKS=3
+// check: REAL=double TILE_M=32 TILE_N=64 RM=2 RN=8 VEC_A=2 VEC_B=2 DMMA=1 TURNS=3
+// check: TILE_M=16 TILE_N=64 TILE_K=64 RM=2 RN=4 COPIERS=64 VEC_A=4 VEC_B=4 TURNS=3 ADD=1
 // check: TILE_M=96 TILE_N=64 RM=12 RN=4 TURN=1 STREAM=1 BLOCKS=4
-// check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 VEC_A=2 VEC_B=2 DMMA=1 STREAM=1 TURNS=2 TRANS_B=1
+// check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 VEC_A=2 VEC_B=2 DMMA=1 STREAM=1 TURNS=3 TRANS_B=1
 // source: docs/semantics.md, section 6.
 #include "rk_chain.cuh"
 #include "rk_dmma.cuh"
@@ -205,7 +208,8 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
     for (int part = 0; part < shares.count(); ++part) {
         shares.begin(part);
         Results to = results_of(c, m, n, shares.tile, tiles_m, tiles_n);
-        Sharing share(n_segment, 0, shares.tile, turns, segments);
+        Sharing share(n_segment, 0, shares.tile, turns, segments, part + 1 == shares.count());
+        if (shares.ends()) share.begun();
         REAL acc[RM][RN];
         shares.take(acc);
         many_results(acc, room, a, b, raw, to, shares.first, shares.last, k, segment, n_segment, share);
@@ -215,6 +219,7 @@ det_gemm(int m, int n, int k, int segment, const REAL *a, const REAL *b, REAL *c
     int tile = TURNS ? block % tiles : block / CLUSTER;
     Results to = results_of(c, m, n, tile, tiles_m, tiles_n);
     Sharing share(n_segment, TURNS ? block / tiles : block % CLUSTER, tile, turns, segments);
+    share.begun();
     REAL acc[RM][RN];
 #pragma unroll
     for (int x = 0; x < RM * RN; ++x) acc[x / RN][x % RN] = 0;

@@ -110,7 +110,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
         while (warp < SENDERS && tiles.next(i0, j0)) {
             int n_step = tiles.last - tiles.first, n_stage = N_FROM + n_step + N_ADD;
 #if PARTS == 2
-            if (warp == 0 && tiles.apart && !tiles.given) Counts(counters, tiles.number, 0, n_all).begin();
+            if (warp == 0 && tiles.apart && !tiles.given) PartCounts(counters, tiles.number, 0, n_all).begin_all();
 #endif
             for (; own < n_stage; own += SENDERS) {
                 u32 to_p = at_p + s * P_BYTES, to_q = at_q + s * Q_BYTES;
@@ -228,7 +228,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
             if (tiles.apart) {
                 int i_later, j_later;
                 bool waits = !Tiles(tiles).next(i_later, j_later);
-                join_segments(d, segments, Counts(counters, tiles.number, role - 1, n_all), tiles.part, waits, slot, write);
+                join_segments(d, segments, PartCounts(counters, tiles.number, role - 1, n_all), tiles.part, waits, slot, write);
                 continue;
             }
 #elif PARTS == 3

@@ -17,29 +17,15 @@ __device__ __forceinline__ void write_four(float4 v, int x, RESULT *out, int i, 
 }
 
 #if PARTS == 2
-// Two counters of a warpgroup's part of a tile, 0 before and after. The first one: its segments that are made, and in the upper half
-// those that are begun. The second one: shares of the results that are taken, and in the upper half blocks that have left.
-struct Counts {
-    static constexpr u32 upper = 1u << 16;
-    u32 *at;
-    int own, parts;
-    __device__ __forceinline__ Counts(u32 *turns, int tile, int group, int n_all)
-        : at(turns + 2 * (tile * NC + group)), own(tile * NC + group), parts((n_all + PER - 1) / PER) {}
-    // For the parts of all warpgroups, by one warp. Only blocks that wait need to know.
-    __device__ __forceinline__ void begin() const {
-        if (BN > 32 && threadIdx.x % 32 < NC) rk_count<false>(at + 2 * (threadIdx.x % 32), upper);
-    }
-    // Count a segment, and tell whether all are there. A block that `waits` does so if all have begun, since only these are sure to end.
-    __device__ __forceinline__ bool made(bool waits) const {
-        u32 before = rk_count<true>(at, 1);
-        bool all = before % upper == parts - 1u;
-        if (all || !waits || before / upper != (u32)parts) return all;
-        while (rk_counted(at) % upper != (u32)parts) {}
-        return true;
-    }
-    __device__ __forceinline__ u32 take() const { return rk_count<false>(at + 1, 1) % upper; }
-    __device__ __forceinline__ void leave() const {
-        if (rk_count<false>(at + 1, upper) / upper == parts - 1u) at[0] = at[1] = 0;
+// Counters of a warpgroup's part of a tile.
+struct PartCounts : Counts {
+    int own;
+    __device__ __forceinline__ PartCounts(u32 *turns, int tile, int group, int n_all)
+        : Counts(turns + 2 * (tile * NC + group), (n_all + PER - 1) / PER), own(tile * NC + group) {}
+    // Count a segment for the parts of all warpgroups, by one warp.
+    __device__ __forceinline__ void begin_all() const {
+        int group = threadIdx.x % 32;
+        if (BN > 32 && group < NC) Counts(at + 2 * group, parts).begin();
     }
 };
 
@@ -71,7 +57,7 @@ template <int R, class Write> __device__ __forceinline__ void add_segments(const
 // Leave the results of segment `part`, and add shares of those of all segments once all are there: by the last block of the tile, and by
 // those that wait for it. `slot`: shared memory of the warpgroup.
 template <int R, class Write>
-__device__ __forceinline__ void join_segments(const float (&d)[R], float *room, Counts counts, int part, bool waits, u32 *slot, Write write) {
+__device__ __forceinline__ void join_segments(const float (&d)[R], float *room, PartCounts counts, int part, bool waits, u32 *slot, Write write) {
     int id = threadIdx.x / 128, share = (R / 4 + counts.parts - 1) / counts.parts * 4;
     bool first = threadIdx.x % 128 == 0;
     room += (u64)counts.own * counts.parts * (R * 128);

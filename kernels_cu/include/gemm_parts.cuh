@@ -2,6 +2,7 @@
 #pragma once
 #include "rk_cluster.cuh"
 #include "rk_tma.cuh"
+#include "gemm_counts.cuh"
 
 __device__ __forceinline__ void rk_add_to(float *d, float4 v) {
     d[0] = v.x + d[0], d[1] = v.y + d[1], d[2] = v.z + d[2], d[3] = v.w + d[3];
@@ -43,30 +44,6 @@ template <int FIRST, int N, int R> __device__ __forceinline__ void staged_add(fl
         }
         if (put) rk_write_pair(place, d[x], d[x + 1]);
     }
-}
-
-// Add to a counter by one thread; what it was before. `ordered`: after the work of this thread and of those it waited for, and before what
-// it does next.
-template <bool ordered> __device__ __forceinline__ u32 rk_count(u32 *counter, u32 n) {
-    u32 before;
-#ifdef RK_ON_CPU
-    before = *counter, *counter += n;
-#else
-    if (ordered) asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(n) : "memory");
-    else asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(n) : "memory");
-#endif
-    return before;
-}
-// What a counter is; others may run meanwhile.
-__device__ __forceinline__ u32 rk_counted(const u32 *counter) {
-    u32 now;
-#ifdef RK_ON_CPU
-    rk_yield();
-    now = *counter;
-#else
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
-#endif
-    return now;
 }
 
 // Leave the accumulators of segment `part` of `parts` of a warp's work `number`; whether they are all there, and this warp is the last.

@@ -125,24 +125,8 @@ __device__ __forceinline__ void add_segment(REAL (&acc)[RM][RN], REAL *room, con
 #endif
     write_results(acc, to, place, adds);
 }
-#if TURNS == 2
-// Write the results of all segments, if those of this block were the last ones of its warp.
-__device__ __forceinline__ void add_all(REAL (&acc)[RM][RN], REAL *room, const Results &to, Sharing share, int number) {
-    Place place(anew(threadIdx.x));
-    (void)room;
-    share.made = anew(share.made);
-    share.put(acc, number);
-    if (!share.last()) return;
-    share.sum(acc, [&](int x, REAL v) {
-        const REAL *before = ADD % 2 ? to.at(place, x) : nullptr;
-        return before ? *before + v : v;
-    });
-#if BY_ROWS
-    write_rows(acc, room, to, false);
-#else
-    write_results(acc, to, place, false);
-#endif
-}
+#if TURNS > 1
+#include "gemm_sums.cuh"
 #endif
 #else
 // Add the segments that the blocks of a cluster have made in this round to those before, which are in c. Each block adds
@@ -192,8 +176,8 @@ __device__ __forceinline__ void end_rounds(const REAL (&acc)[RM][RN], REAL *room
 // The end of the segment whose last stage is that at `at`: add it, and begin another one.
 __device__ __forceinline__ void add_made(REAL (&acc)[RM][RN], REAL *room, const Results &to, int at, int round, int n_segment, int segment,
                                          int k, const Sharing &share) {
-    if (BY_ROWS && (TURNS || at + TILE_K >= k)) __syncthreads();  // the stages are read
-#if TURNS == 2
+    if (BY_ROWS && !BY_SHARES && (TURNS || at + TILE_K >= k)) __syncthreads();  // the stages are read
+#if TURNS > 1
     add_all(acc, room, to, share, at / segment);
 #elif TURNS
     int number = at / segment;

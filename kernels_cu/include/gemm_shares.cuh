@@ -17,7 +17,7 @@ struct Shares {
     __device__ __forceinline__ Shares(int block, int tiles, int k, int segment, u32 *turns, REAL *segments)
         : block(block), tiles(tiles), n_segment((k - 1) / segment + 1), segment(segment), k(k) {
         cut(block, begin_piece, begin_stage), cut(block + 1, end_piece, end_stage);
-        ready = turns + 1 + (TURNS ? tiles * (THREADS / 32) : 0) + threadIdx.x / 32;
+        ready = turns + 1 + (TURNS ? (BY_SHARES ? 2 : 1) * tiles * (THREADS / 32) : 0) + threadIdx.x / 32;
         chains = segments + (TURNS ? (u64)tiles * n_segment * (TILE_M * TILE_N) : 0) + threadIdx.x;
     }
     // Stages of a segment.
@@ -51,9 +51,11 @@ struct Shares {
         __syncwarp();
         if (threadIdx.x % 32 == 0) *there = 0;
     }
-    // Pass chains on, if the part ends within a segment.
+    // Whether the part ends with its segment.
+    __device__ __forceinline__ bool ends() const { return last == k || !(last & (segment - 1)); }
+    // Pass chains on, if it does not.
     __device__ __forceinline__ void pass(const REAL (&acc)[RM][RN]) const {
-        if (last == k || !(last & (segment - 1))) return;
+        if (ends()) return;
 #pragma unroll
         for (int x = 0; x < RM * RN; ++x) chains[(u64)block * (TILE_M * TILE_N) + x * THREADS] = acc[x / RN][x % RN];
         say(ready + block * (THREADS / 32), 1);

@@ -1,6 +1,6 @@
 // Segments of det_gemm.cu's sums by blocks that are not in a cluster. Uses its macros.
 #pragma once
-#include "rk_shared.cuh"
+#include "gemm_counts.cuh"
 
 // How many of `count` are done together: at most `most`, a power of two.
 __device__ constexpr int together_of(int count, int most) { return count % most == 0 ? most : together_of(count, most / 2); }
@@ -49,17 +49,21 @@ __device__ __forceinline__ REAL from_l2(const REAL *at) {
 #endif
 }
 
+#define BY_SHARES (TURNS == 3)
+
 // How blocks share a tile: `parts` of them, of which this one makes segment `rank` and each parts-th after that. With TURNS each
-// block makes one segment. Its warps add it to c when those before are there; or with TURNS 2 they leave it in `made`, and the last
-// warp adds all. `turns` is 0 before and after a launch: the number of blocks that have begun, then for each warp of a tile how
-// many segments are in its results, or in `made`.
+// block makes one segment. Its warps add it to c when those before are there; or with TURNS 2 they leave it in `made`, and
+// the last warp adds all. With TURNS 3, those that end last add shares of the results, and where a block `waits`, its warps do so for
+// others, to add shares, too. `turns` is 0 before and after a launch: the number of blocks that have begun, then for each warp of a
+// tile how many segments are in its results, or in `made`; with TURNS 3 its Counts.
 struct Sharing {
     int parts, rank;
     u32 *turn;
     REAL *made;  // results of a segment, of all segments of the tile
-    __device__ __forceinline__ Sharing(int n_segment, int first, int tile, u32 *turns, REAL *segments)
-        : parts(TURNS ? n_segment : CLUSTER), rank(first) {
-        turn = turns + 1 + (u64)tile * (THREADS / 32) + threadIdx.x / 32;
+    bool waits;
+    __device__ __forceinline__ Sharing(int n_segment, int first, int tile, u32 *turns, REAL *segments, bool waits = true)
+        : parts(TURNS ? n_segment : CLUSTER), rank(first), waits(waits) {
+        turn = turns + 1 + ((u64)tile * (THREADS / 32) + threadIdx.x / 32) * (BY_SHARES ? 2 : 1);
         made = segments + (u64)tile * n_segment * (TILE_M * TILE_N) + threadIdx.x;
     }
     // Number of this block. With TURNS 1 or STREAM blocks are numbered as they begin, so that those which a block waits for have begun.
@@ -85,19 +89,24 @@ struct Sharing {
 #pragma unroll
         for (int x = 0; x < RM * RN; ++x) made[(u64)number * (TILE_M * TILE_N) + x * THREADS] = acc[x / RN][x % RN];
     }
+    // Say that the block begins its segment.
+    __device__ __forceinline__ void begun() const {
+        if (BY_SHARES && threadIdx.x < THREADS && threadIdx.x % 32 == 0) Counts(turn, parts).begin();
+    }
     // Whether all segments have been left by this warp's lanes, in this block and others.
-    __device__ __forceinline__ bool last() const {
-        u32 before = 0;
-        __syncwarp();  // the release below is of what all lanes wrote
+    __device__ __forceinline__ bool all_made() const {
+        bool all = false;
+        __syncwarp();  // the count is of what all lanes wrote
         if (threadIdx.x % 32 == 0) {
-#ifdef RK_ON_CPU
-            before = (*turn)++;
-#else
-            asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(turn) : "memory");
-#endif
-            if (before == parts - 1u) *turn = 0;
+            all = Counts(turn, parts).made(BY_SHARES && waits);
+            if (!BY_SHARES && all) *turn = 0;
         }
-        return __shfl_sync(~0u, before, 0) == parts - 1u;
+        return __shfl_sync(~0u, all, 0);
+    }
+    // Number of a share of the results that no other warp adds, for the first lane.
+    __device__ __forceinline__ u32 take() const { return threadIdx.x % 32 == 0 ? Counts(turn, parts).take() : 0; }
+    __device__ __forceinline__ void leave() const {
+        if (threadIdx.x % 32 == 0) Counts(turn, parts).leave();
     }
     // The sums of all segments, left to right; `begin` gives what a sum begins with.
     template <class Begin> __device__ __forceinline__ void sum(REAL (&acc)[RM][RN], Begin begin) const {

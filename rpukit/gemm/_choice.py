@@ -44,10 +44,11 @@ _NEAR, _ALIKE = 8, 3  # tiles that are tried; of these at most with the same row
 _FAR = 1.4  # what these may take by the model, beside the fastest
 _SURE = 0.97  # part of a copying tile's time that one of warpgroups has to take to come first
 _STEPS = 8  # numbers of rows between two powers of two for which times are stored
-_STAYS = 1 << 25  # bytes of factors that a later product may find in L2
+STAYS = 1 << 25  # bytes of factors that a later product may find in L2
 _MOST_PARTS = 8  # of the rows of a result, by turned tiles that are fitted to them
 _GROUPED = 16  # tiles that are the fastest alone, which are tried in clusters
 _MOST_ROUNDS = 8  # of tiles whose last ones may be streamed
+_LONE = "64x128"  # of whole long sums, faster than the model says where blocks are few
 _MOST_KEPT = 1 << 25  # bytes of the results of segments that blocks of their own leave
 
 
@@ -97,8 +98,20 @@ def by_time_of_all(
         estimate = microseconds(other, m, n, k, begins, (a_along, b_along), n_multi)
         times[other] = estimate / _SURE
     found = sorted(times, key=times.__getitem__)
-    near = varied([x for x in found if times[x] <= _FAR * times[found[0]]])[:_NEAR]
-    return tuple(_either(near, k))
+    near = varied([x for x in found if times[x] <= _FAR * times[found[0]]])
+    return tuple(_either(_tried(near, m, n, k, n_multi), k))
+
+
+def _tried(tiles: Sequence[Tile | WarpTile], m: int, n: int, k: int, n_multi: int) -> list[Any]:
+    """Return the first `_NEAR` tiles, the last of them `_LONE` where it may be the fastest.
+
+    That is where it takes from half of the multiprocessors to all of them for one round.
+    """
+    lone = named(_LONE)
+    if k <= SEGMENT or not n_multi <= 2 * lone.count(m, n) <= 2 * n_multi:
+        return list(tiles[:_NEAR])
+    first = list(tiles[:_NEAR]) if lone in tiles[:_NEAR] else list(tiles[: _NEAR - 1])
+    return list(dict.fromkeys([*first, lone]))
 
 
 def _either(tiles: Sequence[Tile | WarpTile], k: int) -> list[Tile | WarpTile]:
@@ -135,8 +148,9 @@ def candidates(
     if not isinstance(first, Tile):
         return [first]
     rounded = tune.bucket(m, _STEPS)
-    near = varied(by_time(rounded, n, k, a_along, b_along, device))[:_NEAR]
-    return _either(list(dict.fromkeys([first, *near]))[:_NEAR], k)
+    near = varied(by_time(rounded, n, k, a_along, b_along, device))
+    found = list(dict.fromkeys([first, *near]))
+    return _either(_tried(found, m, n, k, multiprocessors(device)), k)
 
 
 @cache
@@ -242,7 +256,7 @@ def fastest(
         n_batch=p.lines,
         device=_device.device_of(p.words),
         in_graph=True,
-        cold=p.words.nbytes + q.words.nbytes < _STAYS,
+        cold=p.words.nbytes + q.words.nbytes < STAYS,
         steps=_STEPS,
     )
     return chosen

@@ -13,6 +13,7 @@ IN_TURNS = 0  # a block makes one segment, and blocks add theirs to the result i
 AT_ONCE = -1  # a block makes one segment, and the last block adds all of them
 # Blocks make equal shares of all segments: one that is cut goes on in the next block.
 STREAMED = -2
+_LEAST_SHARED = 200  # numbers of a thread that it takes to add, from which several blocks do
 _SHARED, _SHARED_OF_BLOCK = 233472, 232448  # bytes of shared memory of a multiprocessor
 
 
@@ -99,6 +100,11 @@ class RealTile:
         least = 3 if self.copiers else 2
         return replace(self, depth=depth, stages=max(least, min(stages, limit // one)))
 
+    def adds_shares(self, n_segment: int) -> bool:
+        """Whether several blocks add a tile's segments, not the last one alone."""
+        each = self.rows_per_thread * self.columns_per_thread
+        return each % 4 == 0 and each * n_segment >= _LEAST_SHARED
+
     def together(self, trans_a: bool, trans_b: bool, size: int, room: str) -> int:
         """Number of blocks that a multiprocessor runs at a time."""
         fitted = self.fitted(trans_a, trans_b, size, _SHARED_OF_BLOCK, room)
@@ -138,6 +144,7 @@ FLOAT_TILES = (
     RealTile(16, 32, 64, 4, 4, 4),
     RealTile(4, 64, 32, 1, 4, 6, across=True, held=(32, 6)),
     RealTile(4, 128, 32, 1, 4, 6, across=True, held=(32, 6)),
+    RealTile(4, 128, 32, 1, 4, 3, across=True, held=(32, 6), word=" flat"),
 )
 DOUBLE_TILES = (
     RealTile(128, 128, 32, 8, 8, 3, tensor=True, most=1),
@@ -161,6 +168,8 @@ DOUBLE_TILES = (
     RealTile(96, 128, 32, 6, 8, 3, tensor=True, most=1),
     RealTile(32, 64, 32, 2, 8, 3, tensor=True, most=3, word=" deep"),
     RealTile(4, 64, 32, 1, 4, 6, across=True, held=(32, 6)),
+    RealTile(4, 64, 16, 1, 4, 4, across=True, held=(32, 6), word=" flat"),
+    RealTile(48, 64, 16, 6, 4, 4, tensor=True, most=3, word=" flat"),
 )
 
 
@@ -224,6 +233,7 @@ _PACES = {
     "16x32": Pace(4.0, 0.0115, 0.00466, 0.0791, 0.154, 0.0852, 0.00934),
     "4x64": Pace(1.94, 0.0055, 0.0068, 0.25, 0.0, 0.0244, -0.0304),
     "4x128": Pace(1.76, 0.0104, 0.0115, 0.136, 0.0, 0.0167, -0.00339),
+    "4x128 flat": Pace(2.04, 0.0126, 0.0126, 0.135, 0.0, 0.0144, -0.0119),
 }
 _DOUBLE_PACES = {
     "128x128 tensor": Pace(7.56, 0.0683, 0.0727, 0.111, 0.0451, 0.0943, 0.0412),
@@ -247,6 +257,8 @@ _DOUBLE_PACES = {
     "96x128 tensor": Pace(3.5, 0.0481, 0.0523, 0.0658, 0.0801, 0.0553, 0.0398),
     "32x64 tensor deep": Pace(2.7, 0.0152, 0.0124, 0.168, 0.0971, 0.0182, 0.0517),
     "4x64": Pace(2.29, 0.0111, 0.0141, -0.0248, 0.0, 0.0426, 0.0182),
+    "4x64 flat": Pace(2.49, 0.0144, 0.0144, -0.0202, 0.0, 0.0458, 0.0182),
+    "48x64 tensor flat": Pace(4.93, 0.0184, 0.0142, 0.16, 0.0192, 0.0554, 0.0458),
 }
 # What blocks that share a tile add to segments of 1024 terms, as a part, by the bytes of an
 # element and their number.
@@ -263,7 +275,7 @@ _WRITTEN = 4e6  # bytes a microsecond of results
 # whether some threads only copy.
 _ROUND = {(4, False): 0.9, (4, True): 1.5, (8, False): 0.7, (8, True): 2.3}
 _PASS = 3.0  # microseconds of passing chains on
-_MOST_TURNS, _MOST_AT_ONCE = 256, 1 << 25  # segments of a sum; bytes of their results
+_MOST_TURNS, _MOST_AT_ONCE = 256, 1 << 26  # segments of a sum; bytes of their results
 _LEAST_STREAMED, _MOST_ROUNDS = 32, 8  # rows of tiles that are streamed; rounds of their pieces
 _NO_TURNS = ("128x128", "128x128 tensor")  # which lose by them
 # Part of an H200's multiprocessors that clusters of 4 and 8 blocks can fill.

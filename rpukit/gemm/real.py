@@ -19,6 +19,7 @@ from rpukit._kernels.replay import Replay, keep_for_graph
 from rpukit._kernels.tensor_map import ALIGNMENT
 from rpukit._workers import run_rows, work_grain
 from rpukit.gemm import _turns
+from rpukit.gemm._choice import STAYS
 from rpukit.gemm._real_tiles import (
     AT_ONCE,
     IN_TURNS,
@@ -129,7 +130,14 @@ def _choose(
         return found[0]
     key = (*problem[1:], a.dtype.name)
     chosen: Way = tune.choose(
-        _DET_GEMM, key, found, make_trial, n_batch=problem.m, device=device, in_graph=True
+        _DET_GEMM,
+        key,
+        found,
+        make_trial,
+        n_batch=problem.m,
+        device=device,
+        in_graph=True,
+        cold=a.nbytes + b.nbytes < STAYS,
     )
     return chosen
 
@@ -204,7 +212,8 @@ def start(
     at_once = split == AT_ONCE or (n_share > 0 and n_segment > 1)
     turns, count = at_once or split == IN_TURNS, tile.count(m, n)
     n_block = n_share or (n_segment if turns else split) * count
-    waiting = (count * turns + n_share) * (tile.threads - tile.copiers) // 32  # warps
+    shared = at_once and tile.adds_shares(n_segment)
+    waiting = (count * (turns + shared) + n_share) * (tile.threads - tile.copiers) // 32  # warps
     macros = {
         "REAL": "double" if size == 8 else "float",
         "TRANS_A": int(trans_a),
@@ -215,7 +224,7 @@ def start(
         **fitted.macros,
         "ROOM": int(room == "beside"),
         "CLUSTER": max(1, split),
-        "TURNS": turns + at_once,
+        "TURNS": turns + at_once + shared,
         **({"STREAM": 1, "BLOCKS": n_share // n_multi} if n_share else {}),
         "ADD": add,
         **({"ALPHA": alpha.hex()} if add == 3 else {}),

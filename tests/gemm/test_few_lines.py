@@ -42,7 +42,7 @@ def test_other_data_in_l2_before_trials_of_small_factors(stays, monkeypatch):
         return found[0]
 
     monkeypatch.setattr(tune, "choose", choose)
-    monkeypatch.setattr(_choice, "_STAYS", stays)
+    monkeypatch.setattr(_choice, "STAYS", stays)
     a, b = factors(40, 200, 96, "bfloat16")
     with on_cpu():
         rk.det_gemm(a, b)

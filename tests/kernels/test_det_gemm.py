@@ -154,7 +154,14 @@ TURNS = (  # tile, terms
 )
 
 
+@pytest.fixture(params=[1, 1 << 30], ids=["several blocks", "the last block"])
+def adding(request, monkeypatch):
+    """Segments that are added by those blocks that end last, or by one."""
+    monkeypatch.setattr(_real_tiles, "_LEAST_SHARED", request.param)
+
+
 @pytest.mark.sweep
+@pytest.mark.usefixtures("adding")
 @pytest.mark.parametrize("split", [IN_TURNS, AT_ONCE])
 @pytest.mark.parametrize(("tile", "k"), TURNS)
 def test_blocks_that_add_a_segment_each(tile, k, split):
@@ -164,11 +171,13 @@ def test_blocks_that_add_a_segment_each(tile, k, split):
     compare(tile, size, [layouts[k % 2]], split, orders=(0, 1, 7))
 
 
+@pytest.mark.usefixtures("adding")
+@pytest.mark.parametrize("number", [8, 14])
 @pytest.mark.parametrize("split", [IN_TURNS, AT_ONCE])
-def test_blocks_in_turns_continue_sums(split):
+def test_blocks_in_turns_continue_sums(split, number):
     """Segments are added to what the result holds, and the numbers of turns are 0 again."""
     a, b = matrices(3, 20, 2100, np.float32)
-    start, tile = np.full((3, 20), 0.5, np.float32), FLOAT_TILES[8]
+    start, tile = np.full((3, 20), 0.5, np.float32), FLOAT_TILES[number]
     expected, got = start.copy(), start.copy()
     real.product(a, b, expected, False, False, add=1)
     with on_cpu(), recording() as launches:
@@ -186,6 +195,7 @@ STREAMS = (  # tile, rows, columns, terms, multiprocessors
 )
 
 
+@pytest.mark.usefixtures("adding")
 @pytest.mark.parametrize(("tile", "m", "n", "k", "n_multi"), STREAMS)
 def test_blocks_that_make_equal_shares(tile, m, n, k, n_multi, monkeypatch):
     """Chains are passed on within a segment; the numbers by which blocks wait are 0 again."""
@@ -199,6 +209,7 @@ def test_blocks_that_make_equal_shares(tile, m, n, k, n_multi, monkeypatch):
     assert not any(one.args[-2].any() for one in launches)
 
 
+@pytest.mark.usefixtures("adding")
 @pytest.mark.parametrize("number", [4, 17])
 def test_equal_shares_of_any_sizes(number, monkeypatch):
     """Wherever the shares are cut: at and within segments, in whole tiles and short last ones."""
@@ -226,6 +237,7 @@ def test_tiles_without_equal_shares(number, n_multi, monkeypatch):
     assert [one.grid for one in launches] == [(3,)]
 
 
+@pytest.mark.usefixtures("adding")
 @pytest.mark.parametrize("split", [IN_TURNS, AT_ONCE, STREAMED])
 def test_blocks_that_run_side_by_side(split, monkeypatch):
     """All blocks at the same time; of the first one most lanes come late.
@@ -250,7 +262,7 @@ def test_blocks_that_run_side_by_side(split, monkeypatch):
 
     monkeypatch.setattr(runner, "text_of", side_by_side)
     monkeypatch.setattr(real, "multiprocessors", lambda _: 2)
-    tile = next(t for t in FLOAT_TILES if t.copiers) if split != STREAMED else FLOAT_TILES[4]
+    tile = FLOAT_TILES[4] if split == STREAMED else FLOAT_TILES[14]  # the other one has copiers
     size = (tile.rows + 1, tile.columns, 2 * 1024 + 70)
     compare(tile, size, [(False, True)], split, orders=(0, 1, 7))
 
