@@ -81,7 +81,7 @@ class SharedSegments(OddRows):
 class LongSum:
     """Few results, whose sums have several segments."""
 
-    params = (DEVICES, DTYPES, [(8, 16384, 256), (100, 10000, 333)])
+    params = (DEVICES, DTYPES, [(8, 16384, 256), (100, 10000, 333), (111, 29696, 1024)])
     param_names = ["device", "dtype", "sizes"]
 
     def setup(self, device, dtype, sizes):
