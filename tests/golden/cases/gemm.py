@@ -31,7 +31,7 @@ def gemm(m, n, k, dtype, seed, **trans):
 
 
 def gemm_in_turns(m, n, k, dtype, tile, seed, split="IN_TURNS"):
-    """A block makes each segment, and adds it in its turn, or the last one adds all.
+    """A block makes each segment, and adds it in its turn, or the last ones, or one, add all.
 
     Or blocks of three multiprocessors make equal shares.
     """
@@ -48,10 +48,17 @@ def gemm_in_turns(m, n, k, dtype, tile, seed, split="IN_TURNS"):
         (found,) = (t for t in tiles if t.name == tile)
         out = _device.zeros((m, n), np.dtype(dtype), _device.device_of(a))
         few = mock.patch.object(real, "multiprocessors", return_value=3)
+        leasts = [1 << 30] if split == "IN_TURNS" else [1, 1 << 30]
+        made = []
         with recording() as launches, few if split == "STREAMED" else nullcontext():
-            for add in (0, 1):
-                way = {"split": getattr(_real_tiles, split), "add": add}
-                real.product(a, b, out, False, True, found, **way)
+            for least in leasts:
+                with mock.patch.object(_real_tiles, "_LEAST_SHARED", least):
+                    for add in (0, 1):
+                        way = {"split": getattr(_real_tiles, split), "add": add}
+                        real.product(a, b, out, False, True, found, **way)
+                made.append(out.copy())
+        if bool((made[0] != made[-1]).any()):
+            raise AssertionError("several blocks add to other results than one")
         if any(bool(one.args[-2].any()) for one in launches):
             raise AssertionError("numbers of turns are not 0 after a launch")
         return [out]
