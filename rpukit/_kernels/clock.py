@@ -57,7 +57,7 @@ def _once(run: Callable[[], Any]) -> float:
 
 
 def _repeat(run: Callable[[], Any], once: float, in_graph: bool) -> Callable[[], float]:
-    """Return a function that times the call over repeats; ``once``: roughly its seconds."""
+    """Return a function that times a call by many; ``once``: what one takes, roughly."""
     calls = min(max(round(_SPAN / max(once, 1e-7)), 1), _MOST_CALLS)
     graph = _captured(run, calls) if in_graph and once < _SHORT else None
     if graph is not None:
@@ -72,7 +72,7 @@ def _medians(repeats: Sequence[Callable[[], float]]) -> list[float]:
 
 
 def _cold_times(runs: Sequence[Callable[[], Any]]) -> list[float] | None:
-    """Time calls that find other data in L2, put there before; None if that fails."""
+    """Time calls after other data were written to L2; None if there is no memory for these."""
     cupy = _device.cupy()
     try:
         other = cupy.empty(_MORE_THAN_L2, "uint8")

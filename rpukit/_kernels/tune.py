@@ -34,6 +34,7 @@ _lock = threading.RLock()
 
 SCRATCH_LIMIT = 64 << 20  # bytes that a trial may allocate
 _MEMO_LIMIT = 1 << 16
+STAYS = 1 << 25  # bytes of a call's arrays that a later one may find in L2
 _MARGIN = 0.99  # a later candidate has to be 1% faster: noise should not decide
 
 

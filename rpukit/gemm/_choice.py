@@ -44,7 +44,6 @@ _NEAR, _ALIKE = 8, 3  # tiles that are tried; of these at most with the same row
 _FAR = 1.4  # what these may take by the model, beside the fastest
 _SURE = 0.97  # part of a copying tile's time that one of warpgroups has to take to come first
 _STEPS = 8  # numbers of rows between two powers of two for which times are stored
-STAYS = 1 << 25  # bytes of factors that a later product may find in L2
 _MOST_PARTS = 8  # of the rows of a result, by turned tiles that are fitted to them
 _GROUPED = 16  # tiles that are the fastest alone, which are tried in clusters
 _MOST_ROUNDS = 8  # of tiles whose last ones may be streamed
@@ -103,19 +102,19 @@ def by_time_of_all(
 
 
 def _tried(tiles: Sequence[Tile | WarpTile], m: int, n: int, k: int, n_multi: int) -> list[Any]:
-    """Return the first `_NEAR` tiles, the last of them `_LONE` where it may be the fastest.
+    """Return the first `_NEAR` tiles; for some long sums, `_LONE` in place of the last of them.
 
-    That is where it takes from half of the multiprocessors to all of them for one round.
+    These are sums whose tiles of that size take at least half of the multiprocessors, once.
     """
-    lone = named(_LONE)
-    if k <= SEGMENT or not n_multi <= 2 * lone.count(m, n) <= 2 * n_multi:
-        return list(tiles[:_NEAR])
-    first = list(tiles[:_NEAR]) if lone in tiles[:_NEAR] else list(tiles[: _NEAR - 1])
-    return list(dict.fromkeys([*first, lone]))
+    first, lone = list(tiles[:_NEAR]), named(_LONE)
+    fills = n_multi <= 2 * lone.count(m, n) <= 2 * n_multi
+    if k <= SEGMENT or not fills or lone in first:
+        return first
+    return [*first[: _NEAR - 1], lone]
 
 
 def _either(tiles: Sequence[Tile | WarpTile], k: int) -> list[Tile | WarpTile]:
-    """For a long sum, list tiles a second time, with launches that begin early.
+    """Add to the tiles of a long sum the same tiles with launches that begin early.
 
     Only those of one block a multiprocessor: others' blocks take the first places that become
     free, and crowd there.
@@ -256,7 +255,7 @@ def fastest(
         n_batch=p.lines,
         device=_device.device_of(p.words),
         in_graph=True,
-        cold=p.words.nbytes + q.words.nbytes < STAYS,
+        cold=p.words.nbytes + q.words.nbytes < tune.STAYS,
         steps=_STEPS,
     )
     return chosen

@@ -10,10 +10,10 @@ SEGMENT = 1024  # terms after which a chain of a product is restarted
 LONG_SEGMENT = 16384  # the same of analog tiles and of tiled training
 SPLITS = (1, 2, 4, 8)  # blocks that may share a tile: they make different segments
 IN_TURNS = 0  # a block makes one segment, and blocks add theirs to the result in turns
-AT_ONCE = -1  # a block makes one segment, and the last block adds all of them
+AT_ONCE = -1  # a block makes one segment, and the last block, or several, add all of them
 # Blocks make equal shares of all segments: one that is cut goes on in the next block.
 STREAMED = -2
-_LEAST_SHARED = 200  # numbers of a thread that it takes to add, from which several blocks do
+_LEAST_SHARED = 200  # numbers that a thread adds, from which several blocks share them
 _SHARED, _SHARED_OF_BLOCK = 233472, 232448  # bytes of shared memory of a multiprocessor
 
 
@@ -101,7 +101,7 @@ class RealTile:
         return replace(self, depth=depth, stages=max(least, min(stages, limit // one)))
 
     def adds_shares(self, n_segment: int) -> bool:
-        """Whether several blocks add a tile's segments, not the last one alone."""
+        """Whether the segments of a tile are added by several blocks, and not by one."""
         each = self.rows_per_thread * self.columns_per_thread
         return each % 4 == 0 and each * n_segment >= _LEAST_SHARED
 

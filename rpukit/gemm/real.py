@@ -19,7 +19,6 @@ from rpukit._kernels.replay import Replay, keep_for_graph
 from rpukit._kernels.tensor_map import ALIGNMENT
 from rpukit._workers import run_rows, work_grain
 from rpukit.gemm import _turns
-from rpukit.gemm._choice import STAYS
 from rpukit.gemm._real_tiles import (
     AT_ONCE,
     IN_TURNS,
@@ -137,7 +136,7 @@ def _choose(
         n_batch=problem.m,
         device=device,
         in_graph=True,
-        cold=a.nbytes + b.nbytes < STAYS,
+        cold=a.nbytes + b.nbytes < tune.STAYS,
     )
     return chosen
 

@@ -6,7 +6,7 @@ import pytest
 import rpukit as rk
 from rpukit._kernels import tune
 from rpukit._kernels.launch import recording
-from rpukit.gemm import _choice, _tiles, tensor
+from rpukit.gemm import _tiles, tensor
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import factors
 
@@ -42,7 +42,7 @@ def test_other_data_in_l2_before_trials_of_small_factors(stays, monkeypatch):
         return found[0]
 
     monkeypatch.setattr(tune, "choose", choose)
-    monkeypatch.setattr(_choice, "STAYS", stays)
+    monkeypatch.setattr(tune, "STAYS", stays)
     a, b = factors(40, 200, 96, "bfloat16")
     with on_cpu():
         rk.det_gemm(a, b)

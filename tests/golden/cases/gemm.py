@@ -31,9 +31,9 @@ def gemm(m, n, k, dtype, seed, **trans):
 
 
 def gemm_in_turns(m, n, k, dtype, tile, seed, split="IN_TURNS"):
-    """A block makes each segment, and adds it in its turn, or the last ones, or one, add all.
+    """A block makes each segment; the blocks add theirs in turns, or the last ones add all.
 
-    Or blocks of three multiprocessors make equal shares.
+    Or blocks of three multiprocessors make equal shares. One block and several add the same.
     """
 
     def run(device):
