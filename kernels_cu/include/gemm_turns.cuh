@@ -19,16 +19,10 @@ template <class T> __device__ __forceinline__ T *anew(T *x) {
     return x;
 }
 
-// Wait until this warp's number `at` is `number`. On a CPU, where blocks run one after the other, it is.
+// Wait until this warp's number `at` is `number`.
 __device__ __forceinline__ void wait_for(const u32 *at, u32 number) {
-#ifdef RK_ON_CPU
-    while (*(volatile const u32 *)at != number) rk_yield();
-#else
-    u32 there;
-    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(at) : "memory");
-    while (there != number);
+    while (rk_counted(at) != number) {}
     __syncwarp();
-#endif
 }
 // Set this warp's number `at`, after what its lanes wrote.
 __device__ __forceinline__ void say(u32 *at, u32 number) {
