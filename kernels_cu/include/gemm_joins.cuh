@@ -22,65 +22,66 @@ struct PartCounts : Counts {
     int own;
     __device__ __forceinline__ PartCounts(u32 *turns, int tile, int group, int n_all)
         : Counts(turns + 2 * (tile * NC + group), (n_all + PER - 1) / PER), own(tile * NC + group) {}
-    // Count a segment for the parts of all warpgroups, by one warp.
+    // Count a segment that is begun, for the parts of all warpgroups, by one warp.
     __device__ __forceinline__ void begin_all() const {
         int group = threadIdx.x % 32;
         if (BN > 32 && group < NC) Counts(at + 2 * group, parts).begin();
     }
 };
 
-// Add the segments of results x0 to x1 of a thread, a few at a time as registers allow, and pass each four results on.
-template <int R, class Write> __device__ __forceinline__ void add_segments(const float *room, int parts, int x0, int x1, Write write) {
-    constexpr int side = BLOCKS > 2 || NC == 3 ? 1 : 2, deep = BLOCKS > 1 ? 4 : 8;
+// Add the segments of results x0 to x1 of a thread, and pass each four on. DEEP segments of SIDE fours are on their way at a time.
+template <int R, int DEEP, int SIDE, class Write>
+__device__ __forceinline__ void add_segments(float *room, int parts, int x0, int x1, Write write) {
 #pragma unroll 1
-    for (int x = x0; x < x1; x += 4 * side) {
-        float4 sum[side], v[deep][side];
+    for (int x = x0; x < x1; x += 4 * SIDE) {
+        float4 sum[SIDE], v[DEEP][SIDE];
 #pragma unroll 1
-        for (int y0 = 0; y0 < parts; y0 += deep) {
+        for (int y0 = 0; y0 < parts; y0 += DEEP) {
 #pragma unroll
-            for (int y = 0; y < deep; ++y)
+            for (int y = 0; y < DEEP; ++y)
 #pragma unroll
-                for (int c = 0; c < side; ++c) v[y][c] = Kept<R, 128>((float *)room, min(y0 + y, parts - 1)).get(min(x + 4 * c, R - 4));
+                for (int c = 0; c < SIDE; ++c) v[y][c] = Kept<R, 128>(room, min(y0 + y, parts - 1)).get(min(x + 4 * c, x1 - 4));
 #pragma unroll
-            for (int y = 0; y < deep; ++y)
+            for (int y = 0; y < DEEP; ++y)
 #pragma unroll
-                for (int c = 0; c < side; ++c)
+                for (int c = 0; c < SIDE; ++c)
                     if (y0 + y == 0) sum[c] = v[y][c];
                     else if (y0 + y < parts) rk_add_to((float *)&sum[c], v[y][c]);
         }
 #pragma unroll
-        for (int c = 0; c < side; ++c)
+        for (int c = 0; c < SIDE; ++c)
             if (x + 4 * c < x1) write(x + 4 * c, sum[c]);
     }
 }
 
-// Leave the results of segment `part`, and add shares of those of all segments once all are there: by the last block of the tile, and by
-// those that wait for it. `slot`: shared memory of the warpgroup.
+// Leave the results of segment `part`, and add a share of those of all segments once all are there: by blocks that have nothing else to do
+// and so may wait, or by the last one of the tile. `slot`: shared memory of the warpgroup.
 template <int R, class Write>
 __device__ __forceinline__ void join_segments(const float (&d)[R], float *room, PartCounts counts, int part, bool waits, u32 *slot, Write write) {
-    int id = threadIdx.x / 128, share = (R / 4 + counts.parts - 1) / counts.parts * 4;
+    int id = threadIdx.x / 128, x0 = 0, x1 = R;
     bool first = threadIdx.x % 128 == 0;
+    u32 known = 0, of = 1;
     room += (u64)counts.own * counts.parts * (R * 128);
     Kept<R, 128>(room, part).put(d);
+    if (BN > 32) waits = first && waits && counts.all_begun();
     rk_sync_group(id);  // the count is of what all threads wrote
-    if (BN <= 32) {  // the last block adds all: to agree on shares would take longer
-        if (first) *slot = counts.made(false);
-        rk_sync_group(id);
-        if (!*slot) return;
-        if (first) *counts.at = 0;
-        add_segments<R>(room, counts.parts, 0, R, write);
-        return;
+    if (first) {
+        Counts::Share share = counts.made(BN > 32 && waits);  // few results are added by one
+        *slot = share.number + Counts::upper * share.of;
     }
-    if (first) *slot = counts.made(waits) ? counts.take() : R;
-    for (;;) {
-        rk_sync_group(id);
-        int x = min((int)*slot, R) * share;
-        if (x >= R) break;
-        add_segments<R>(room, counts.parts, x, min(x + share, R), write);
-        rk_sync_group(id);
-        if (first) *slot = counts.take();
+    rk_sync_group(id);
+    if (*slot < Counts::upper) return;
+    if (BN > 32) {
+        of = *slot / Counts::upper;
+        if (first) known = counts.know();  // needed at the end only
+        int share = (R / 4 + of - 1) / of * 4;
+        x0 = min(*slot % Counts::upper * share, (u32)R), x1 = min(x0 + share, R);
     }
-    if (first) counts.leave();
+    constexpr bool alone = BLOCKS == 1 && NC < 3, wide = alone && R > 16 && R <= 80;  // as registers allow
+    constexpr int deep = BLOCKS > 1 || R > 112 ? 4 : 8, side = alone || BLOCKS == 2 ? 2 : 1;
+    if (wide && counts.parts <= 4) add_segments<R, 4, wide ? 4 : 1>(room, counts.parts, x0, x1, write);
+    else add_segments<R, deep, side>(room, counts.parts, x0, x1, write);
+    if (first) counts.reset(known, of);
 }
 #endif
 

@@ -41,33 +41,28 @@ __device__ __forceinline__ void add_four(const Results &to, Place place, const S
         if (at) *(Some *)at = some;
     }
 }
-// Take shares of the results, one for each segment, until none is left. The next one is asked for while one is added.
-__device__ __forceinline__ void add_shares(const Results &to, Place place, const Sharing &share) {
-    const int n = RM * RN, each = (n / 4 + share.parts - 1) / share.parts * 4;
-    u32 next = share.take();
+// Add this warp's share of the results.
+__device__ __forceinline__ void add_share(const Results &to, Place place, const Sharing &share, Counts::Share mine) {
+    const int n = RM * RN, each = (n / 4 + mine.of - 1) / mine.of * 4;
+    u32 known = share.know();  // needed at the end only
 #pragma unroll 1
-    for (;;) {
-        int x = min((int)__shfl_sync(~0u, next, 0), n) * each, end = min(x + each, n);
-        if (x >= n) return;
-        next = share.take();
-#pragma unroll 1
-        for (; x < end; x += 4) add_four(to, place, share, x);
-    }
+    for (int x = mine.number * each, end = min(x + each, n); x < end; x += 4) add_four(to, place, share, x);
+    share.reset(known, mine.of);
 }
 #endif
 
-// Leave the results of a segment. Once those of all segments are there, write shares of the results, or all of them.
+// Leave the results of a segment. Once those of all segments are there, write a share of the results, or all of them.
 __device__ __forceinline__ void add_all(REAL (&acc)[RM][RN], REAL *room, const Results &to, Sharing share, int number) {
     Place place(anew(threadIdx.x));
     (void)room;
     share.made = anew(share.made);
+    bool may_wait = share.may_wait();
     share.put(acc, number);
-    bool all = share.all_made();
+    Counts::Share mine = share.made_by(may_wait);
+    if (mine.of == 0) return;
 #if BY_SHARES
-    if (all) add_shares(to, place, share);
-    share.leave();
+    add_share(to, place, share, mine);
 #else
-    if (!all) return;
     share.sum(acc, [&](int x, REAL v) {
         const REAL *before = ADD % 2 ? to.at(place, x) : nullptr;
         return before ? *before + v : v;

@@ -87,20 +87,22 @@ struct Sharing {
     __device__ __forceinline__ void begun() const {
         if (BY_SHARES && threadIdx.x < THREADS && threadIdx.x % 32 == 0) Counts(turn, parts).begin();
     }
-    // Whether all segments have been left by this warp's lanes, in this block and others.
-    __device__ __forceinline__ bool all_made() const {
-        bool all = false;
+    // Whether this warp may wait for others, for its first lane.
+    __device__ __forceinline__ bool may_wait() const { return BY_SHARES && waits && threadIdx.x % 32 == 0 && Counts(turn, parts).all_begun(); }
+    // Count the segment that this warp's lanes have left, of this block and others; the share of all results that the warp adds.
+    __device__ __forceinline__ Counts::Share made_by(bool may_wait) const {
+        Counts::Share mine{0, 0};
         __syncwarp();  // the count is of what all lanes wrote
         if (threadIdx.x % 32 == 0) {
-            all = Counts(turn, parts).made(BY_SHARES && waits);
-            if (!BY_SHARES && all) *turn = 0;
+            mine = Counts(turn, parts).made(may_wait);
+            if (!BY_SHARES && mine.of) *turn = 0;
         }
-        return __shfl_sync(~0u, all, 0);
+        return {__shfl_sync(~0u, mine.number, 0), __shfl_sync(~0u, mine.of, 0)};
     }
-    // Number of a share of the results that no other warp adds, for the first lane.
-    __device__ __forceinline__ u32 take() const { return threadIdx.x % 32 == 0 ? Counts(turn, parts).take() : 0; }
-    __device__ __forceinline__ void leave() const {
-        if (threadIdx.x % 32 == 0) Counts(turn, parts).leave();
+    // Of a warp that knows its share: see Counts.
+    __device__ __forceinline__ u32 know() const { return threadIdx.x % 32 == 0 ? Counts(turn, parts).know() : 0; }
+    __device__ __forceinline__ void reset(u32 known, u32 of) const {
+        if (threadIdx.x % 32 == 0) Counts(turn, parts).reset(known, of);
     }
     // The sums of all segments, left to right; `begin` gives what a sum begins with.
     template <class Begin> __device__ __forceinline__ void sum(REAL (&acc)[RM][RN], Begin begin) const {
