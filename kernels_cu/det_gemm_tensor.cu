@@ -11,21 +11,21 @@
 // With PARTS the chain restarts at every multiple of SEGMENT, and results of segments are added left to right; else the sum lies in one.
 //
 // Persistent blocks of one copying and NC multiplying warpgroups: two warps of the first fill a ring of ST stages (64 SLABS of the sum) by
-// the copy engine, each of the others owns a 64 x BN part of the tile; with BM below 64, the first BM lines of that. CLUSTER blocks with
+// the copy engine, each of the others owns a 64 x BN part of the tile; with BM below 64, the first BM lines of that. Blocks of a cluster with
 // neighbouring tiles, CI of them along i, each copy a part of what several need, for all. Tiles in groups of `group` along i, which share
 // what is in L2. What a tile begins with comes through the ring before its stages, what it is added to after; with OUT_T, from global memory.
 //
 // PARTS: how sums of several segments are made. With STREAM equal shares of the last tiles, see gemm_stream.cuh.
 //   1  A block makes the segments of a tile one after another. Sums so far wait in registers, in shared memory and in `room`.
 //   2  As 1, but of the last tiles, if fewer than the blocks, a block leaves one segment in `room`; those that end last add shares of all.
-//   3  The CLUSTER blocks of a cluster make a segment of one tile each. Each one adds a share from the others' shared memory.
+//   3  JOINED blocks of a cluster make a segment of one tile each. Each one adds a share from the others' shared memory.
 //
 // Macros: NC (1, 2, 3), BM (64 NC; with NC 1 and OUT_T also 8, 16, 32), BN (16 to 256; a multiple of 16, with FROM or ADD and without OUT_T
 //         of 64), ST, SLABS (1, 2, 4), P_MN, Q_MN, OUT_T, RESULT, FROM, ADD, HALF, BLOCKS (a multiprocessor), LOOSE (lines of o may begin
-//         anywhere), CLUSTER (1, 2, 4; no FROM, no ADD), CI (divides it), PARTS (0: one segment; 1, 2, 3: see above; no FROM, no ADD; 3: NC 1,
-//         BN up to 64), STREAM (not with PARTS 3, FROM, ADD), SEGMENT (terms; a multiple of a stage), HELD, STAGED (with PARTS 1, 2: how many of a
-//         thread's BN / 2 sums are in registers and, of those that results are stored from, in shared memory). `turns`, 0 before and after:
-//         with STREAM 1 + NC a block, with PARTS 2 2 NC a split tile.
+//         anywhere), PARTS (0: one segment; 1, 2, 3: see above; no FROM, no ADD), JOINED (with PARTS 3: the number of segments), CLUSTER
+//         (1, 2, 4, times JOINED; no FROM, no ADD), CI (divides it), STREAM (not with PARTS 3, FROM, ADD), SEGMENT (terms; a multiple of a
+//         stage), HELD, STAGED (with PARTS 1, 2: how many of a thread's BN / 2 sums are in registers and, of those that results are stored
+//         from, in shared memory). `turns`, 0 before and after: with STREAM 1 + NC a block, with PARTS 2 2 NC a split tile.
 // Alignment: addresses 16 bytes, lines of p, q, o 16 bytes; o with LOOSE: those of its type.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_tensor
 // op: rpukit.gemm.tensor.det_gemm_tensor
@@ -55,6 +55,8 @@
 // check: BN=144 ST=5 RESULT=float
 // check: NC=1 BN=80 ST=6 Q_MN=1 PARTS=1 HELD=40 CLUSTER=2 CI=2
 // check: NC=1 BN=16 ST=3 OUT_T=1 SLABS=4 Q_MN=1 PARTS=3 CLUSTER=2
+// check: NC=1 BN=160 ST=7 OUT_T=1 PARTS=3 CLUSTER=3
+// check: PARTS=3 CLUSTER=4 JOINED=2 CI=2
 // check: STREAM=1
 // check: NC=3 BN=192 ST=4 STREAM=1 PARTS=1 HELD=4 STAGED=16
 // check: STREAM=1 PARTS=1 HELD=52 STAGED=32 CLUSTER=2

@@ -86,23 +86,30 @@ __device__ __forceinline__ void join_segments(const float (&d)[R], float *room, 
 #endif
 
 #if PARTS == 3
-// The same by a cluster, each block of which has made one segment and adds a share. `room`: R numbers of 128 threads in shared memory, at
-// the same place in each block. All threads of the cluster then meet again (rk_cluster_wait), before a block ends that others read.
+// The same by JOINED blocks of a cluster, each of which has made one segment and adds a share. `room`: shared memory for the results of a
+// block, at the same place in each. All threads of the cluster then meet again (rk_cluster_wait), before a block ends that others read.
 template <int R, class Write> __device__ __forceinline__ void join_blocks(const float (&d)[R], float *room, int part, Write write) {
-    float4 *mine = (float4 *)room + threadIdx.x % 128;
-    rk_sync_group(threadIdx.x / 128);  // other warps may still multiply what is there
+    constexpr int side = JOINED <= 4 ? 4 : 2, step = 4 * JOINED;
+    float4 *mine = (float4 *)room + (threadIdx.x / 128 - 1) * (R * 32) + threadIdx.x % 128;
+    rk_sync_group(NC > 1 ? NC + 1 : 1, NC * 128);  // other warps may still multiply what is there
 #pragma unroll
     for (int x = 0; x < R; x += 4) mine[x * 32] = make_float4(d[x], d[x + 1], d[x + 2], d[x + 3]);
     rk_cluster_arrive();
     rk_cluster_wait();
+    int rank = blockIdx.x % SHARE;
 #pragma unroll 1
-    for (int x = 4 * part; x < R; x += 4 * CLUSTER) {
-        float4 v[CLUSTER];
+    for (int x = 4 * part; x < R; x += step * side) {
+        float4 v[side][JOINED];
 #pragma unroll
-        for (int y = 0; y < CLUSTER; ++y) v[y] = rk_cluster_load(mine + x * 32, y);
+        for (int c = 0; c < side; ++c)
 #pragma unroll
-        for (int y = 1; y < CLUSTER; ++y) rk_add_to((float *)&v[0], v[y]);
-        write(x, v[0]);
+            for (int y = 0; y < JOINED; ++y) v[c][y] = rk_cluster_load(mine + min(x + step * c, R - 4) * 32, y * SHARE + rank);
+#pragma unroll
+        for (int c = 0; c < side; ++c) {
+#pragma unroll
+            for (int y = 1; y < JOINED; ++y) rk_add_to((float *)&v[c][0], v[c][y]);
+            if (x + step * c < R) write(x + step * c, v[c][0]);
+        }
     }
     rk_cluster_arrive();
 }

@@ -57,7 +57,10 @@
 #ifndef SLABS
 #define SLABS 1
 #endif
-#define SHARE (PARTS == 3 ? 1 : CLUSTER)  // blocks that fetch for each other
+#ifndef JOINED
+#define JOINED (PARTS == 3 ? CLUSTER : 1)
+#endif
+#define SHARE (CLUSTER / JOINED)  // blocks that fetch for each other
 #define CJ (SHARE / CI)
 #define BK (64 * SLABS)
 #define SENDERS 2  // warps that fetch
@@ -83,8 +86,9 @@
 #define KEEPS (PARTS == 1 || PARTS == 2)  // blocks make several segments of a tile
 static_assert(!STREAM || (PARTS < 3 && !FROM && !ADD), "workers pass on chains that begin with nothing");
 static_assert(!PARTS || (!FROM && !ADD && SEGMENT % BK == 0), "sums of segments begin with nothing and are added to nothing");
-static_assert(PARTS != 3 || (NC == 1 && CLUSTER > 1 && CI == 1 && BN <= 64), "a cluster makes one tile");
-static_assert(CLUSTER == 1 || (!FROM && !ADD && CLUSTER % CI == 0), "a cluster fetches no sums");
+static_assert(PARTS != 3 || (JOINED > 1 && NC * 64 * BN * 4 <= ST * (P_BYTES + Q_BYTES)), "results of a segment lie in the ring");
+static_assert(CLUSTER % JOINED == 0 && (PARTS == 3 || JOINED == 1), "a cluster makes whole tiles");
+static_assert(CLUSTER == 1 || (!FROM && !ADD && SHARE % CI == 0), "a cluster fetches no sums");
 static_assert(BN % 16 == 0 && (OUT_T || BN % 64 == 0 || (!FROM && !ADD)), "boxes of sums");
 static_assert(BM == 64 * NC || (NC == 1 && OUT_T && SHARE == 1 && ST * Q_BYTES >= 8192), "lines that are read and not there lie in q");
 static_assert(LEFT >= 0 && STAGED <= (OUT_T ? 0 : BUFFERS * 16), "places for sums");

@@ -6,7 +6,7 @@
 #endif
 
 // The work of a block, one piece after another: tiles; with PARTS 2 whole tiles first and then segments of those that are fewer than the
-// blocks. The blocks of a cluster have neighbouring tiles, or with PARTS 3 the segments of one. With STREAM the last pieces are cut into
+// blocks. Blocks of a cluster have neighbouring tiles; with PARTS 3 SHARE of them, and the next ones other segments of these. With STREAM the last pieces are cut into
 // ranges of one length, see Stream.
 struct Tiles {
     int n_p, n_q, n_all, at, group, rank_i, rank_j, whole, number = 0, part = 0;
@@ -19,7 +19,7 @@ struct Tiles {
     // `worker`: of gridDim.x / CLUSTER; n_r: terms of the sum.
     __device__ __forceinline__ Tiles(int n_i, int n_j, int n_r, int group, int worker)
         : n_p((n_i + CI * BM - 1) / (CI * BM)), n_q((n_j + CJ * BN - 1) / (CJ * BN)), n_all((n_r + BK - 1) / BK), at(worker), group(group),
-          rank_i(blockIdx.x % CI), rank_j(blockIdx.x % CLUSTER / CI % CJ) {
+          rank_i(blockIdx.x % CI), rank_j(blockIdx.x % SHARE / CI) {
         int n_worker = gridDim.x / CLUSTER, n_tile = n_p * n_q, rounds = n_tile / n_worker;
         whole = PARTS == 2 ? rounds * n_worker : STREAM ? max(0, rounds - 1) * n_worker : n_tile;
 #if STREAM
@@ -31,7 +31,7 @@ struct Tiles {
         first = 0, last = n_all;
         if (at < whole) {
             at += n_worker;
-            if (PARTS == 3) part = blockIdx.x % CLUSTER, first = part * PER, last = min(first + PER, n_all);
+            if (PARTS == 3) part = blockIdx.x % CLUSTER / SHARE, first = part * PER, last = min(first + PER, n_all);
         } else if (STREAM) {
 #if STREAM
             if (!stream.next(n_all, first, last, taken, given)) return false;
@@ -52,15 +52,17 @@ struct Tiles {
     }
     // Block number `n` of those that wait for what this one fetches: first those with its lines of q.
     __device__ __forceinline__ int partner(int n) const {
-        return n < CI ? n + CI * rank_j : rank_i + CI * (n - CI + (n - CI >= rank_j));
+        return first_rank() + (n < CI ? n + CI * rank_j : rank_i + CI * (n - CI + (n - CI >= rank_j)));
     }
+    // Number in the cluster of the first block of those that share.
+    static __device__ __forceinline__ int first_rank() { return PARTS == 3 ? blockIdx.x % CLUSTER / SHARE * SHARE : 0; }
 };
 
 // A stage of both factors. What several blocks of a cluster need each fetches in part, for all of them.
 __device__ __forceinline__ void fetch(u32 to_p, u32 to_q, const RkTensorMap &p, const RkTensorMap &q, const Tiles &tiles, int i, int j,
                                       int r, u32 full, int q_bytes) {
     constexpr u32 columns = ((1u << SHARE) - 1) / ((1u << CI) - 1);  // a bit every CI
-    u32 same_i = columns << tiles.rank_i, same_j = ((1u << CI) - 1) << CI * tiles.rank_j;
+    u32 same_i = columns << (tiles.first_rank() + tiles.rank_i), same_j = ((1u << CI) - 1) << (tiles.first_rank() + CI * tiles.rank_j);
     int p_line = tiles.rank_j * ((P_MN ? 64 : BM) / CJ), q_line = tiles.rank_i * ((Q_MN ? 64 : BN) / CI);
     rk_arrive_expect(full, P_BYTES + q_bytes);
     to_p += p_line * 128, to_q += q_line * (Q_MN ? 2 * Q_BOX : 128);

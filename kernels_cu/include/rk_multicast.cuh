@@ -1,10 +1,10 @@
 // Copies of boxes to several blocks of a cluster, and arrivals at their barriers. Uses the macros CLUSTER, the number of its blocks, and
-// PARTS: with 3 they share no boxes.
+// SHARE: neighbours among them that share boxes.
 #pragma once
 #include "rk_cluster.cuh"
 #include "rk_tma.cuh"
 
-#if CLUSTER == 1 || PARTS == 3
+#if SHARE == 1
 __device__ __forceinline__ void rk_blocks_meet() { __syncthreads(); }
 #if CLUSTER == 1
 __device__ __forceinline__ u32 rk_cluster_address(u32 own, int) { return own; }

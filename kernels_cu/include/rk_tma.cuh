@@ -84,12 +84,12 @@ static inline void rk_stores_done() { oncpu::current->running->stores.leave(0); 
 static inline void rk_see_stores() {}
 template <int N> static inline void rk_more_registers() {}
 template <int N> static inline void rk_fewer_registers() {}
-// A barrier of a warpgroup: the last of its 128 threads to arrive releases the others.
-static inline void rk_sync_group(int id) {
+// A barrier of a warpgroup, or of several: the last of its threads to arrive releases the others.
+static inline void rk_sync_group(int id, u32 n = 128) {
     static u32 come[128], round[128];  // of up to 8 blocks that run together
     id += 16 * (oncpu::current->at.x % oncpu::current->together);
     u32 mine = round[id];
-    if (++come[id] == 128) come[id] = 0, ++round[id];
+    if (++come[id] == n) come[id] = 0, ++round[id];
     while (round[id] == mine) rk_yield();
 }
 #else
@@ -152,7 +152,7 @@ __device__ __forceinline__ void rk_see_stores() { asm volatile("fence.proxy.asyn
 // Registers go from the warpgroup that copies to those that multiply.
 template <int N> __device__ __forceinline__ void rk_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
 template <int N> __device__ __forceinline__ void rk_fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
-__device__ __forceinline__ void rk_sync_group(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
+__device__ __forceinline__ void rk_sync_group(int id, int n = 128) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory"); }
 #endif
 
 // N barriers of so many arrivals each, by one thread of a warp: addresses that are the same for all threads cost least.

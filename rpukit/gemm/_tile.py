@@ -32,7 +32,7 @@ class Tile:
     apart: bool = False  # tiles that are fewer than the blocks are computed by segments
     cluster: tuple[int, int] = (1, 1)  # blocks with neighbouring rows and columns, which share
     slabs: int = 1  # 64 terms each, of a stage
-    joined: bool = False  # each block of a cluster computes one segment; the first adds them
+    joined: bool = False  # blocks of a cluster compute a segment each, and add shares of all
     along: bool = False  # the factor of the columns has them along its lines in memory
     streamed: bool = False  # the last tiles are cut into equal shares, which pass chains on
     lines: int = 64  # of a warpgroup's 64 rows those that the tile has: 8, 16, 32 or all
@@ -134,7 +134,12 @@ class Tile:
         if n_segment <= 1:
             return {"PARTS": 0, **stream}
         if self.joined:
-            return {"PARTS": 3, "SEGMENT": segment, "CLUSTER": n_segment}
+            return {
+                "PARTS": 3,
+                "SEGMENT": segment,
+                "CLUSTER": n_segment * self.together,
+                **({"JOINED": n_segment} if self.together > 1 else {}),
+            }
         held, staged = self.held
         parts = 2 if self.apart else 1
         return {"PARTS": parts, "SEGMENT": segment, "HELD": held, "STAGED": staged, **stream}

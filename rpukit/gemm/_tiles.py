@@ -174,8 +174,8 @@ def named(name: str) -> Tile | WarpTile:
         return apart(tile)
     if not joins(tile, CLUSTER_SIZES[0]):
         raise ParameterError(
-            f"tile: got {name!r}, need before {JOINED!r} the name of a tile of at most 64 rows "
-            f"and {_FEW} columns, without a cluster"
+            f"tile: got {name!r}, need before {JOINED!r} the name of a tile of warpgroups, "
+            f"in a cluster of at most {CLUSTER_SIZES[-1] // 2} blocks"
         )
     return joined(cast("Tile", tile))
 
@@ -188,7 +188,7 @@ def apart(tile: Tile | WarpTile) -> Tile | WarpTile:
 
 @cache
 def joined(tile: Tile) -> Tile:
-    """Return the tile computed by a cluster: a segment by each block, added by the first."""
+    """Return the tile, or the cluster of tiles, each segment of which has blocks of its own."""
     return replace(tile, name=tile.name + JOINED, joined=True)
 
 
@@ -206,8 +206,7 @@ def early(tile: Tile) -> Tile:
 
 def joins(tile: Tile | WarpTile, n_segment: int) -> bool:
     """Whether the tile can be `joined` for sums of ``n_segment`` segments."""
-    alone = isinstance(tile, Tile) and tile.groups == 1 and tile.together == 1
-    return alone and tile.columns <= _FEW and n_segment in CLUSTER_SIZES
+    return isinstance(tile, Tile) and n_segment > 1 and n_segment * tile.together in CLUSTER_SIZES
 
 
 def _wide(name: str) -> Tile | None:

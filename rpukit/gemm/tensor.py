@@ -153,7 +153,7 @@ def _check(tile: Tile | WarpTile, depth: int, goes_on: bool) -> None:
         )
     n_segment = _n_segment(depth)
     if tile.joined and n_segment > 1 and not joins(tile, n_segment):
-        numbers = (1, *CLUSTER_SIZES)
+        numbers = (1, *(x for x in CLUSTER_SIZES if joins(tile, x)))
         raise ParameterError(f"{got} for a sum of {n_segment} segments, need one of {numbers}")
 
 
