@@ -71,7 +71,8 @@ def microseconds(
         stage, end = _narrow_pace(tile, there, widths[::-1], along[::-1]), _NARROW_END
     else:
         stage, end = _pace(tile, lines, more)
-    n_segment, most = -(-k // SEGMENT), usable(tile, n_multi)
+    n_segment = -(-k // SEGMENT)
+    most = usable(tile, n_multi, n_segment)
     whole = 0 if tile.joined else count // most * most if tile.apart else count
     pieces = (count - whole) * n_segment
     if n % 8:
@@ -85,7 +86,10 @@ def microseconds(
         work = _rounds(whole, most, tile.blocks) * (steps * stage + end)
         segments = (min(k, SEGMENT), (k - 1) % SEGMENT + 1)  # the last ones are begun last
         times = [-(-terms // DEPTH) * stage + end for terms in segments]
-        work += _rounds_of_segments(count - whole, n_segment, times, most, tile.blocks)
+        if tile.joined:  # blocks of a cluster end together
+            work += _rounds(pieces, most, tile.blocks) * times[0]
+        else:
+            work += _rounds_of_segments(count - whole, n_segment, times, most, tile.blocks)
     limits = (
         work,
         2 * DEPTH * count * steps * from_l2 / _L2,

@@ -29,7 +29,8 @@ BRIEF = 1024  # terms of a sum up to which every launch may begin early
 CLUSTER_SIZES = 2, 3, 4, 5, 6, 8  # of joined tiles; a GPU has room for too few clusters of 7
 CLUSTERS = (1, 2), (2, 1), (2, 2), (4, 1), (1, 4)  # of blocks that fetch for each other
 GROUP = 8  # lines of tiles that advance along i together, so that neighbours share data in L2
-_CLUSTERED = 0.91  # of an H200's multiprocessors, which clusters of 4 blocks can fill
+# Of an H200's multiprocessors, the part that clusters of so many blocks can fill.
+_FILLED = {1: 1.0, 2: 1.0, 3: 0.89, 4: 0.91, 5: 0.834, 6: 0.773, 8: 0.91}
 _FEW, _SLABS = 64, 80  # columns up to which tiles of several blocks exist, and stages are longer
 
 
@@ -243,12 +244,14 @@ def has_warpgroups(device: Device) -> bool:
     return str(_device.cupy().cuda.Device(device.index).compute_capability) == "90"
 
 
-def usable(tile: Tile, n_multi: int) -> int:
-    """Blocks that a GPU of ``n_multi`` multiprocessors runs at a time."""
-    most = n_multi * tile.blocks
-    if tile.together > 2 or tile.joined:  # not all multiprocessors have a place in a cluster
-        most = int(_CLUSTERED * most)
-    return max(1, most // tile.together) * tile.together
+def usable(tile: Tile, n_multi: int, n_segment: int = 1) -> int:
+    """Blocks that a GPU of ``n_multi`` multiprocessors runs at a time.
+
+    ``n_segment``: of a sum by a `joined` tile.
+    """
+    cluster = tile.together * (n_segment if tile.joined else 1)
+    most = int(_FILLED[cluster] * n_multi * tile.blocks)
+    return max(1, most // cluster) * cluster
 
 
 def resident(tile: Tile, device: Device) -> int:
