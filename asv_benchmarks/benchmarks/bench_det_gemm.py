@@ -81,7 +81,11 @@ class SharedSegments(OddRows):
 class LongSum:
     """Few results, whose sums have several segments."""
 
-    params = (DEVICES, DTYPES, [(8, 16384, 256), (100, 10000, 333), (111, 29696, 1024)])
+    params = (
+        DEVICES,
+        DTYPES,
+        [(8, 16384, 256), (100, 10000, 333), (150, 10112, 1920), (111, 29696, 1024)],
+    )
     param_names = ["device", "dtype", "sizes"]
 
     def setup(self, device, dtype, sizes):

@@ -63,10 +63,10 @@ __device__ __forceinline__ void join_segments(const float (&d)[R], float *room, 
     u32 known = 0, of = 1;
     room += (u64)counts.own * counts.parts * (R * 128);
     Kept<R, 128>(room, part).put(d);
-    if (BN > 32) waits = first && waits && counts.all_begun();
+    waits = BN > 32 && first && waits && counts.all_begun();  // few results are added by one
     rk_sync_group(id);  // the count is of what all threads wrote
     if (first) {
-        Counts::Share share = counts.made(BN > 32 && waits);  // few results are added by one
+        Counts::Share share = counts.made(waits);
         *slot = share.number + Counts::upper * share.of;
     }
     rk_sync_group(id);

@@ -64,6 +64,7 @@ def test_kernel_with_late_threads(name, monkeypatch):
         ("thin 32x16/4 apart", 16, 2, "Kept<R, 32>(room, (u64)number * parts + part).put(d);"),
         ("64x64 apart", 16, 3, "Kept<R, 128>(room, part).put(d);"),  # those that wait add shares
         ("turned 64x48 apart", 60, 2, "Kept<R, 128>(room, part).put(d);"),
+        ("turned 128x80 apart", 90, 3, "Kept<R, 128>(room, part).put(d);"),
         ("turned 64x16 apart", 16, 2, "Kept<R, 128>(room, part).put(d);"),
     ],
 )
