@@ -6,8 +6,8 @@
 #endif
 
 // The work of a block, one piece after another: tiles; with PARTS 2 whole tiles first and then segments of those that are fewer than the
-// blocks. Blocks of a cluster have neighbouring tiles; with PARTS 3 SHARE of them, and the next ones other segments of these. With STREAM the last pieces are cut into
-// ranges of one length, see Stream.
+// blocks. The blocks of a cluster have neighbouring tiles; with PARTS 3, SHARE of them have the first segments of these tiles, the next SHARE
+// the second ones, and so on. With STREAM the last pieces are cut into ranges of one length, see Stream.
 struct Tiles {
     int n_p, n_q, n_all, at, group, rank_i, rank_j, whole, number = 0, part = 0;
     int first = 0, last = 0;  // stages of this piece
