@@ -101,7 +101,8 @@ def test_sums_of_segments_stay_on_their_stream(gpus, handle, again, monkeypatch)
         return made
 
     monkeypatch.setattr(_replays, "run", observed)  # launches of a graph begin early, as replays
-    a, b = data(3, 26000, dtype="f2"), data(26000, 16, seed=1, dtype="f2")  # seven segments: no cluster
+    terms = 26000  # seven segments, for which no cluster is made
+    a, b = data(3, terms, dtype="f2"), data(terms, 16, seed=1, dtype="f2")
     expected = product(a, b)
     with Device(1), Stream(non_blocking=True) as stream:
         stream.ptr = handle or stream.ptr
