@@ -17,6 +17,7 @@ __device__ __forceinline__ void write_four(float4 v, int x, RESULT *out, int i, 
 }
 
 #if PARTS == 2
+#define BY_SHARES (BN > 32)  // else the last block adds all results, which are few
 // Counters of a warpgroup's part of a tile.
 struct PartCounts : Counts {
     int own;
@@ -25,7 +26,7 @@ struct PartCounts : Counts {
     // Count a segment that is begun, for the parts of all warpgroups, by one warp.
     __device__ __forceinline__ void begin_all() const {
         int group = threadIdx.x % 32;
-        if (BN > 32 && group < NC) Counts(at + 2 * group, parts).begin();
+        if (BY_SHARES && group < NC) Counts(at + 2 * group, parts).begin();
     }
 };
 
@@ -63,7 +64,7 @@ __device__ __forceinline__ void join_segments(const float (&d)[R], float *room, 
     u32 known = 0, of = 1;
     room += (u64)counts.own * counts.parts * (R * 128);
     Kept<R, 128>(room, part).put(d);
-    waits = BN > 32 && first && waits && counts.all_begun();  // few results are added by one
+    waits = BY_SHARES && first && waits && counts.all_begun();
     rk_sync_group(id);  // the count is of what all threads wrote
     if (first) {
         Counts::Share share = counts.made(waits);
@@ -71,7 +72,7 @@ __device__ __forceinline__ void join_segments(const float (&d)[R], float *room, 
     }
     rk_sync_group(id);
     if (*slot < Counts::upper) return;
-    if (BN > 32) {
+    if (BY_SHARES) {
         of = *slot / Counts::upper;
         if (first) known = counts.know();  // needed at the end only
         int share = (R / 4 + of - 1) / of * 4;

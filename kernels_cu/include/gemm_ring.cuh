@@ -58,7 +58,7 @@
 #define SLABS 1
 #endif
 #ifndef JOINED
-#define JOINED (PARTS == 3 ? CLUSTER : 1)
+#define JOINED 1
 #endif
 #define SHARE (CLUSTER / JOINED)  // blocks that fetch for each other
 #define CJ (SHARE / CI)

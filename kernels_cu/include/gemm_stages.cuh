@@ -55,7 +55,7 @@ struct Tiles {
         return first_rank() + (n < CI ? n + CI * rank_j : rank_i + CI * (n - CI + (n - CI >= rank_j)));
     }
     // Number in the cluster of the first block of those that share.
-    static __device__ __forceinline__ int first_rank() { return PARTS == 3 ? blockIdx.x % CLUSTER / SHARE * SHARE : 0; }
+    static __device__ __forceinline__ int first_rank() { return blockIdx.x % CLUSTER / SHARE * SHARE; }
 };
 
 // A stage of both factors. What several blocks of a cluster need each fetches in part, for all of them.

@@ -57,7 +57,10 @@ def _once(run: Callable[[], Any]) -> float:
 
 
 def _repeat(run: Callable[[], Any], once: float, in_graph: bool) -> Callable[[], float]:
-    """Return a function that times a call by many; ``once``: what one takes, roughly."""
+    """Return a function that makes many calls and returns the seconds of one.
+
+    ``once``: a first measurement of these seconds, which decides how many calls are made.
+    """
     calls = min(max(round(_SPAN / max(once, 1e-7)), 1), _MOST_CALLS)
     graph = _captured(run, calls) if in_graph and once < _SHORT else None
     if graph is not None:
@@ -72,7 +75,7 @@ def _medians(repeats: Sequence[Callable[[], float]]) -> list[float]:
 
 
 def _cold_times(runs: Sequence[Callable[[], Any]]) -> list[float] | None:
-    """Time calls after other data were written to L2; None if there is no memory for these."""
+    """Return the seconds of each call when L2 holds other data; None without memory for them."""
     cupy = _device.cupy()
     try:
         other = cupy.empty(_MORE_THAN_L2, "uint8")

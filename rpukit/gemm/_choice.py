@@ -102,9 +102,10 @@ def by_time_of_all(
 
 
 def _tried(tiles: Sequence[Tile | WarpTile], m: int, n: int, k: int, n_multi: int) -> list[Any]:
-    """Return the first `_NEAR` tiles; for some long sums, `_LONE` in place of the last of them.
+    """Return the tiles that are tried: the first `_NEAR`.
 
-    These are sums whose tiles of that size take at least half of the multiprocessors, once.
+    `_LONE` takes the place of the last of them for long sums that need no more blocks of it than
+    there are multiprocessors, and at least half as many.
     """
     first, lone = list(tiles[:_NEAR]), named(_LONE)
     fills = n_multi <= 2 * lone.count(m, n) <= 2 * n_multi
@@ -114,10 +115,10 @@ def _tried(tiles: Sequence[Tile | WarpTile], m: int, n: int, k: int, n_multi: in
 
 
 def _either(tiles: Sequence[Tile | WarpTile], k: int) -> list[Tile | WarpTile]:
-    """Add to the tiles of a long sum the same tiles with launches that begin early.
+    """Return the tiles; for a long sum also their `early` forms, whose launches overlap.
 
-    Only those of one block a multiprocessor: others' blocks take the first places that become
-    free, and crowd there.
+    Only tiles of one block a multiprocessor have such a form: others' blocks take the first
+    places that become free, and crowd there.
     """
     if k <= BRIEF:
         return list(tiles)

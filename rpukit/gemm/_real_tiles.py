@@ -101,7 +101,7 @@ class RealTile:
         return replace(self, depth=depth, stages=max(least, min(stages, limit // one)))
 
     def adds_shares(self, n_segment: int) -> bool:
-        """Whether the segments of a tile are added by several blocks, and not by one."""
+        """Whether several blocks add the segments of a tile, each a share of its results."""
         each = self.rows_per_thread * self.columns_per_thread
         return each % 4 == 0 and each * n_segment >= _LEAST_SHARED
 

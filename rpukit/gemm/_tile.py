@@ -134,12 +134,8 @@ class Tile:
         if n_segment <= 1:
             return {"PARTS": 0, **stream}
         if self.joined:
-            return {
-                "PARTS": 3,
-                "SEGMENT": segment,
-                "CLUSTER": n_segment * self.together,
-                **({"JOINED": n_segment} if self.together > 1 else {}),
-            }
+            blocks = n_segment * self.together
+            return {"PARTS": 3, "SEGMENT": segment, "JOINED": n_segment, "CLUSTER": blocks}
         held, staged = self.held
         parts = 2 if self.apart else 1
         return {"PARTS": parts, "SEGMENT": segment, "HELD": held, "STAGED": staged, **stream}

@@ -29,7 +29,7 @@ BRIEF = 1024  # terms of a sum up to which every launch may begin early
 CLUSTER_SIZES = 2, 3, 4, 5, 6, 8  # of joined tiles; a GPU has room for too few clusters of 7
 CLUSTERS = (1, 2), (2, 1), (2, 2), (4, 1), (1, 4)  # of blocks that fetch for each other
 GROUP = 8  # lines of tiles that advance along i together, so that neighbours share data in L2
-# Of an H200's multiprocessors, the part that clusters of so many blocks can fill.
+# Part of an H200's multiprocessors that clusters of so many blocks fill, one block on each.
 _FILLED = {1: 1.0, 2: 1.0, 3: 0.89, 4: 0.91, 5: 0.834, 6: 0.773, 8: 0.91}
 _FEW, _SLABS = 64, 80  # columns up to which tiles of several blocks exist, and stages are longer
 
@@ -189,7 +189,7 @@ def apart(tile: Tile | WarpTile) -> Tile | WarpTile:
 
 @cache
 def joined(tile: Tile) -> Tile:
-    """Return the tile, or the cluster of tiles, each segment of which has blocks of its own."""
+    """Return the tile whose segments are computed by different blocks of one cluster."""
     return replace(tile, name=tile.name + JOINED, joined=True)
 
 
@@ -245,9 +245,9 @@ def has_warpgroups(device: Device) -> bool:
 
 
 def usable(tile: Tile, n_multi: int, n_segment: int = 1) -> int:
-    """Blocks that a GPU of ``n_multi`` multiprocessors runs at a time.
+    """Return how many blocks a GPU of ``n_multi`` multiprocessors runs at a time.
 
-    ``n_segment``: of a sum by a `joined` tile.
+    ``n_segment``: segments of the sum; they count if the tile is `joined`.
     """
     cluster = tile.together * (n_segment if tile.joined else 1)
     most = int(_FILLED[cluster] * n_multi * tile.blocks)

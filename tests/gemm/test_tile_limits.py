@@ -34,11 +34,11 @@ def test_tiles_that_cannot_make_a_product_are_named():
     with pytest.raises(ParameterError, match="4x1' with partial or total, need a tile without"):
         tensor.multiply(p, p, sums, partial=sums, tile=tile)
     p = tensor.factor(words((8, 7 * 4096), "float16", 1), 1)
-    tile, out = _tiles.named("turned 64x16 joined"), np.zeros((8, 8), np.uint16)
-    with pytest.raises(
-        ParameterError, match="joined' for a sum of 7 segments, need one of .1, 2, 3"
-    ):
-        tensor.multiply(p, p, out, tile=tile)
+    out = np.zeros((8, 8), np.uint16)
+    for name, numbers in (("turned 64x16", "1, 2, 3"), ("64x64 cluster 2x1", "1, 2, 3, 4\\)")):
+        need = f"joined' for a sum of 7 segments, need one of .{numbers}"
+        with pytest.raises(ParameterError, match=need):
+            tensor.multiply(p, p, out, tile=_tiles.named(f"{name} joined"))
     tile = _tiles.named("64x80")
     with pytest.raises(ParameterError, match="need a tile .* with a multiple of 64 columns"):
         tensor.multiply(p, p, np.zeros((8, 8), np.float32), total=out, part=(0, 64), tile=tile)
