@@ -47,9 +47,9 @@ __device__ __forceinline__ REAL from_l2(const REAL *at) {
 
 // How blocks share a tile: `parts` of them, of which this one makes segment `rank` and each parts-th after that. With TURNS each
 // block makes one segment. Its warps add it to c when those before are there; or with TURNS 2 they leave it in `made`, and
-// the last warp adds all. With TURNS 3, the warps of blocks that may wait (`waits`) wait for the others' segments, and each adds a share
-// of the results; if none does, the last warp adds all. `turns` is 0 before and after a launch: the number of blocks that have begun, then for each warp of a
-// tile how many segments are in its results, or in `made`; with TURNS 3 its Counts.
+// the last warp adds all. With TURNS 3, the warps of blocks that may wait (`waits`) wait for the others' segments, and each adds
+// a share of the results; if none does, the last warp adds all. `turns` is 0 before and after a launch: the number of blocks that
+// have begun, then for each warp of a tile how many segments are in its results, or in `made`; with TURNS 3 its Counts.
 struct Sharing {
     int parts, rank;
     u32 *turn;
