@@ -107,12 +107,12 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
         if (NC > 1) rk_fewer_registers<40>();
         // Warps take turns: one alone cannot issue requests fast enough. All lanes of a warp go along, so that it has one address.
         u32 phase = 1;
-        int own = warp;  // the next of a tile's stages that is this warp's
+        int own = warp, begun = 0;  // the next of a tile's stages that is this warp's; pieces that it has counted
         s = warp;
         while (warp < SENDERS && tiles.next(i0, j0)) {
             int n_step = tiles.last - tiles.first, n_stage = N_FROM + n_step + N_ADD;
 #if PARTS == 2
-            if (warp == 0 && tiles.apart && !tiles.given) PartCounts(counters, tiles.number, 0, n_all).begin_all();
+            if (warp == 0 && begun < 2) begin_segments(tiles, counters, begun++);  // later ones once a first piece is asked for
 #endif
             for (; own < n_stage; own += SENDERS) {
                 u32 to_p = at_p + s * P_BYTES, to_q = at_q + s * Q_BYTES;

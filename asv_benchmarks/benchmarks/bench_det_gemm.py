@@ -102,6 +102,26 @@ class LongSum:
         synchronise(device)
 
 
+class OneRow:
+    """One row times a transposed matrix, whose rows begin at multiples of 16 bytes, or anywhere."""
+
+    params = (DEVICES, ["float32", "float64"], [(13824, 1792), (8153, 1460), (6000, 500)])
+    param_names = ["device", "dtype", "sizes"]
+
+    def setup(self, device, dtype, sizes):
+        require(device)
+        k, n = sizes if device == "gpu" else (sizes[0], 32)
+        self.a = put(matrix((1, k), dtype, 0), device)
+        self.b = put(matrix((n, k), dtype, 1), device)
+        last = rk.det_gemm(self.a, self.b[-1:], trans_b=True)
+        if not bool((rk.det_gemm(self.a, self.b, trans_b=True)[:, -1:] == last).all()):
+            raise AssertionError("a result depends on its neighbours")
+
+    def time_product(self, device, dtype, sizes):
+        rk.det_gemm(self.a, self.b, trans_b=True)
+        synchronise(device)
+
+
 class LastRound:
     """16-bit products whose tiles fill hardly more than a round, or have a width of their own."""
 

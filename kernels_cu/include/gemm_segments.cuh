@@ -17,13 +17,15 @@ __device__ __forceinline__ int next_stage(int at, int segment, const Sharing &sh
 // Whether a segment ends with the stage at `at`.
 __device__ __forceinline__ bool ends_segment(int at, int segment, int k) { return !((at + TILE_K) & (segment - 1)) || at + TILE_K >= k; }
 
-// Place of a thread's results in the tile: 4 x 8 lanes, in pairs that read the same of b; or those of a tensor core.
+#define LANES_M (THREADS_M < 4 ? THREADS_M : 4)
+#define LANES_N (32 / LANES_M)
+// Place of a thread's results in the tile: 4 x 8 lanes, of few rows fewer by more, in pairs that read the same of b; or those of a tensor core.
 struct Place {
     int m, n;
     __device__ __forceinline__ explicit Place(int thread) {
-        int lane = thread % 32, warp = thread / 32;
-        n = DMMA ? warp % (THREADS_N / 4) * (RN * 4) + lane % 4 * 2 : warp % (THREADS_N / 8) * 8 + lane / 2 % 8;
-        m = DMMA ? warp / (THREADS_N / 4) * (RM * 8) + lane / 4 : warp / (THREADS_N / 8) * 4 + lane / 16 * 2 + lane % 2;
+        int lane = thread % 32, warp = thread / 32, pair = LANES_M < 2 ? 1 : 2;
+        n = DMMA ? warp % (THREADS_N / 4) * (RN * 4) + lane % 4 * 2 : warp % (THREADS_N / LANES_N) * LANES_N + lane / pair % LANES_N;
+        m = DMMA ? warp / (THREADS_N / 4) * (RM * 8) + lane / 4 : warp / (THREADS_N / LANES_N) * 4 + lane / (2 * LANES_N) * 2 + lane % pair;
     }
 };
 

@@ -38,9 +38,10 @@ struct Tiles {
             place = whole + stream.tile, part = first / PER, apart = PARTS == 2;
 #endif
         } else {
-            int rest = n_p * n_q - whole;
-            if (PARTS != 2 || at - whole >= rest * ((n_all + PER - 1) / PER)) return false;
-            place = whole + (at - whole) % rest, part = (at - whole) / rest, apart = true;
+            int rest = n_p * n_q - whole, parts = (n_all + PER - 1) / PER, full = rest * (parts - 1), piece = at - whole;
+            if (PARTS == 2 && piece >= full) piece = full + short_piece(piece, full, n_worker, n_all - (parts - 1) * PER);
+            if (PARTS != 2 || piece >= full + rest) return false;
+            place = whole + piece % rest, part = piece / rest, apart = true;
             first = part * PER, last = min(first + PER, n_all);
             at += n_worker;
         }
@@ -50,6 +51,14 @@ struct Tiles {
         j = (inside / lines * CJ + rank_j) * BN;
         return true;
     }
+    // Which of the last segments, of `n_last` stages, is piece `piece`, from `full` on: workers that have one full segment fewer take several,
+    // until they have as many stages, and then all workers take one in turn.
+    static __device__ __forceinline__ int short_piece(int piece, int full, int n_worker, int n_last) {
+        constexpr int other = PER < 16 ? 1 : PER / 16;  // stages for which a piece takes longer than its own
+        int worker = piece % n_worker, busy = full % n_worker, free = n_worker - busy, each = 1 + PER / (n_last + other);
+        int turn = piece / n_worker - full / n_worker, before = worker < busy ? 1 : each;
+        return worker >= busy && turn < each ? turn * free + worker - busy : each * free + (turn - before) * n_worker + worker;
+    }
     // Block number `n` of those that wait for what this one fetches: first those with its lines of q.
     __device__ __forceinline__ int partner(int n) const {
         return first_rank() + (n < CI ? n + CI * rank_j : rank_i + CI * (n - CI + (n - CI >= rank_j)));
@@ -57,6 +66,16 @@ struct Tiles {
     // Number in the cluster of the first block of those that share.
     static __device__ __forceinline__ int first_rank() { return blockIdx.x % CLUSTER / SHARE * SHARE; }
 };
+
+#if PARTS == 2
+// Count the segment that a worker has come to, and with `later` all those that it has left, which it ends whatever others do. By one warp.
+__device__ __forceinline__ void begin_segments(Tiles tiles, u32 *counters, bool later) {
+    int i, j;
+    do
+        if (tiles.apart && !tiles.given) PartCounts(counters, tiles.number, 0, tiles.n_all).begin_all();
+    while (later && tiles.next(i, j));
+}
+#endif
 
 // A stage of both factors. What several blocks of a cluster need each fetches in part, for all of them.
 __device__ __forceinline__ void fetch(u32 to_p, u32 to_q, const RkTensorMap &p, const RkTensorMap &q, const Tiles &tiles, int i, int j,

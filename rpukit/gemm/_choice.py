@@ -40,7 +40,7 @@ from rpukit.gemm.lines import Factor
 
 Array = Any
 
-_NEAR, _ALIKE = 8, 3  # tiles that are tried; of these at most with the same rows and columns
+_NEAR, _ALIKE = 10, 6  # tiles that are tried; of these at most with the same rows and columns
 _FAR = 1.4  # what these may take by the model, beside the fastest
 _SURE = 0.97  # part of a copying tile's time that one of warpgroups has to take to come first
 _STEPS = 8  # numbers of rows between two powers of two for which times are stored

@@ -145,6 +145,8 @@ FLOAT_TILES = (
     RealTile(4, 64, 32, 1, 4, 6, across=True, held=(32, 6)),
     RealTile(4, 128, 32, 1, 4, 6, across=True, held=(32, 6)),
     RealTile(4, 128, 32, 1, 4, 3, across=True, held=(32, 6), word=" flat"),
+    RealTile(1, 32, 64, 1, 1, 6, copiers=128),
+    RealTile(1, 64, 64, 1, 1, 4, copiers=64),
 )
 DOUBLE_TILES = (
     RealTile(128, 128, 32, 8, 8, 3, tensor=True, most=1),
@@ -170,6 +172,8 @@ DOUBLE_TILES = (
     RealTile(4, 64, 32, 1, 4, 6, across=True, held=(32, 6)),
     RealTile(4, 64, 16, 1, 4, 4, across=True, held=(32, 6), word=" flat"),
     RealTile(48, 64, 16, 6, 4, 4, tensor=True, most=3, word=" flat"),
+    RealTile(1, 32, 32, 1, 1, 6, copiers=128),
+    RealTile(1, 64, 32, 1, 1, 4, copiers=64),
 )
 
 
@@ -205,10 +209,9 @@ class Pace(NamedTuple):
 
 _FEW = 16  # blocks a multiprocessor, up to which copying threads were found to pay
 _MOST_SHARED = 1 << 15  # bytes of the results of a tile that several blocks share, at most
-# Fitted on an H200 to 1300 times of products of random shapes (tools/scan_tiles.py, seeds 911 to
-# 913, 2003, and those that lost of seeds 1031 and 1033), to 670 times of 120 products (seeds 2011
-# and 2012, and those that lost of 2110), to 820 times of 130 products of few results (seed 8), and
-# last to 2600 times of 230 products (seeds 6001 and 6002; tools/fit_paces.py).
+# Fitted on an H200 to 5400 times of products of random shapes (tools/scan_tiles.py, fit_paces.py;
+# seeds 8, 911 to 913, 2003, 2011, 2012, 6001, 6002, and those that lost of 1031, 1033 and 2110);
+# tiles of one row to 390 times of 120 products of one row.
 _PACES = {
     "128x128": Pace(5.08, 0.0922, 0.087, 0.0648, 0.0493, 0.0237, -0.0124),
     "64x128": Pace(4.34, 0.0445, 0.0403, 0.0234, 0.0492, 0.0361, 0.00928),
@@ -234,6 +237,8 @@ _PACES = {
     "4x64": Pace(1.94, 0.0055, 0.0068, 0.25, 0.0, 0.0244, -0.0304),
     "4x128": Pace(1.76, 0.0104, 0.0115, 0.136, 0.0, 0.0167, -0.00339),
     "4x128 flat": Pace(2.04, 0.0126, 0.0126, 0.135, 0.0, 0.0144, -0.0119),
+    "1x32 few": Pace(1.71, 0.00333, 0.00431, 0.1, -0.0827, 0.00206, -0.015),
+    "1x64 few": Pace(1.49, 0.0037, 0.00701, 0.306, 0.0485, 0.0623, 0.00501),
 }
 _DOUBLE_PACES = {
     "128x128 tensor": Pace(7.56, 0.0683, 0.0727, 0.111, 0.0451, 0.0943, 0.0412),
@@ -259,6 +264,8 @@ _DOUBLE_PACES = {
     "4x64": Pace(2.29, 0.0111, 0.0141, -0.0248, 0.0, 0.0426, 0.0182),
     "4x64 flat": Pace(2.49, 0.0144, 0.0144, -0.0202, 0.0, 0.0458, 0.0182),
     "48x64 tensor flat": Pace(4.93, 0.0184, 0.0142, 0.16, 0.0192, 0.0554, 0.0458),
+    "1x32 few": Pace(1.71, 0.0051, 0.00779, 0.00552, 0.0563, 0.00843, -0.00946),
+    "1x64 few": Pace(1.62, 0.006, 0.0161, 0.0175, 0.0128, 0.00882, -0.00636),
 }
 # What blocks that share a tile add to segments of 1024 terms, as a part, by the bytes of an
 # element and their number.
@@ -299,7 +306,7 @@ class Way(NamedTuple):
         return n_batch > 0
 
 
-_NEAR, _NEARLY = 5, 1.4  # ways that are timed; their time by the model, as a multiple of the least
+_NEAR, _NEARLY = 6, 1.4  # ways that are timed; their time by the model, as a multiple of the least
 _OF_BATCH, _ALIKE = 3, 2  # so many of them for the exact batch; of one tile
 _TIMED = (2.8, 2e4)  # microseconds of a product: where ways differ, and in less than a second
 

@@ -217,7 +217,7 @@ def start(
         "REAL": "double" if size == 8 else "float",
         "TRANS_A": int(trans_a),
         "TRANS_B": int(trans_b),
-        "VEC_A": vectors[0],
+        "VEC_A": min(vectors[0], tile.rows) if trans_a else vectors[0],
         "VEC_B": vectors[1],
         "VEC_C": vectors[2] if split < 2 and vectors[2] * size == ALIGNMENT else 1,
         **fitted.macros,

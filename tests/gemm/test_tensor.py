@@ -190,7 +190,7 @@ def test_every_tile_sums_segments(tile, monkeypatch):
         assert_same_bits(x, y)
 
 
-@pytest.mark.parametrize("n_multi", [2, 3])
+@pytest.mark.parametrize("n_multi", [2, 3, 5, 7])  # the last segments to all blocks, or to some
 @pytest.mark.parametrize(
     "name", ["64x64", "128x64", "192x192 cluster 1x2", "turned 64x32 in threes", "turned 64x48"]
 )

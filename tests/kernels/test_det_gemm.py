@@ -129,6 +129,15 @@ def test_tiles_with_threads_that_copy(tile):
     compare(tile, size, [layouts[2 if tile.turn else TILES.index(tile) % 3]])
 
 
+@pytest.mark.parametrize("tile", [t for t in TILES if t.rows == 1], ids=lambda t: t.name)
+def test_tiles_of_one_row(tile):
+    """Any layout, and a turned factor whose rows other tiles copy 16 bytes at a time."""
+    layouts = [(turned, across) for turned in (False, True) for across in (False, True)]
+    compare(tile, (1, tile.columns + 4, 3 * tile.depth + 8), layouts)
+    compare(tile, (4, 9, 3 * tile.depth + 8), layouts)
+    compare(tile, (1, 40, 3 * 1024 + 5), [(False, True)], split=AT_ONCE)
+
+
 SPLIT = (  # tile, blocks that share it, terms
     (FLOAT_TILES[2], 2, 4 * 1024 + 3),
     (next(t for t in FLOAT_TILES if t.copiers), 8, 9 * 1024 + 70),
@@ -334,7 +343,7 @@ def test_ways_that_are_timed_are_of_several_tiles():
     problem = _real_tiles.Problem(300, 640, 4096, 8, False, True, True)
     ways = _real_tiles.candidates(problem, True, 132, 8, 512)
     assert ways[0] == _real_tiles.pick(problem, True, 132, 8)
-    assert len({way.tile.name for way in ways}) > 2 and len(set(ways)) == len(ways) == 5
+    assert len({way.tile.name for way in ways}) > 2 and len(set(ways)) == len(ways) == 6
 
 
 def test_whatever_way_the_tuner_takes(monkeypatch):

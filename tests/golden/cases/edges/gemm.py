@@ -129,6 +129,15 @@ ROWS_OF_DOUBLES = (
     Product("64x64 tensor", 67, 65, 37, add=2),
     Product("32x32 tensor", 33, 31, 5 * 32, segment=32),
 )
+# Tiles of one row: all layouts, sums that end within a stage, segments in each way.
+ONE_ROW = (
+    Product("1x32 few", 1, 70, 9 * 64 + 5, "nt"),
+    Product("1x32 few", 2, 33, 7 * 64, "tn", segment=128),
+    Product("1x32 few", 1, 65, 8 * 64 + 3, segment=64, split=-1),
+    Product("1x64 few", 1, 130, 6 * 64 + 3, "nt", segment=128, split=2),
+    Product("1x64 few", 4, 64, 5 * 64 + 1, "tt", segment=64, split=-1),
+    Product("1x64 few", 1, 5, 64 + 5, vanishing=True),
+)
 
 
 def drawn(stream, shape, dtype, vanishing, which):
@@ -287,6 +296,8 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield "det_gemm", Case("f8-high", by_tiles("f8", HIGH_DOUBLES))
     yield "det_gemm", Case("f4-rows", by_tiles("f4", ROWS))
     yield "det_gemm", Case("f8-rows", by_tiles("f8", ROWS_OF_DOUBLES))
+    for dtype in ("f4", "f8"):
+        yield "det_gemm", Case(f"{dtype}-one-row", by_tiles(dtype, ONE_ROW))
     for tile, *shape in PARTS:
         by_groups = isinstance(_tiles.named(tile), _tiles.Tile)
         kernel = "det_gemm_tensor" if by_groups else "det_gemm_mma"
