@@ -103,7 +103,7 @@ class LongSum:
 
 
 class OneRow:
-    """One row times a transposed matrix, whose rows begin at multiples of 16 bytes, or anywhere."""
+    """One row times a transposed matrix; its rows begin at multiples of 16 bytes, or anywhere."""
 
     params = (DEVICES, ["float32", "float64"], [(13824, 1792), (8153, 1460), (6000, 500)])
     param_names = ["device", "dtype", "sizes"]
