@@ -2,7 +2,7 @@
 
 python tools/fit_paces.py scan.json [more.json ...]      (no GPU)
 
-It prints what to write into `rpukit/gemm/_real_tiles.py` and `_paces.py`, the error of each tile's
+It prints what to write into `rpukit/gemm/_real_paces.py` and `_paces.py`, the error of each tile's
 estimates before and after, and how much slower than the fastest way the chosen one is.
 """
 
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import random_products
 import scan_tiles
 
-from rpukit.gemm import _paces, _real_tiles, _tiles
+from rpukit.gemm import _paces, _real_paces, _real_tiles, _tiles
 
 _N_MULTI = 132
 _TRIED, _ALIKE = 5, 2  # ways that a trial times; of one tile
@@ -61,7 +61,7 @@ def real_estimate(time: Time) -> float:
     words = {word: split for split, word in _real_tiles.WORDS.items()}
     tile = next(t for t in tiles if t.name == name)
     split = words[blocks] if blocks in words else int(blocks)
-    return _real_tiles.microseconds(tile, split, problem, _N_MULTI)
+    return _real_paces.microseconds(tile, split, problem, _N_MULTI)
 
 
 def thin_estimate(time: Time) -> float:
@@ -109,7 +109,7 @@ def fitted(
 
 def fit_real(times: list[Time]) -> None:
     """Fit each tile of float32 and float64 by itself."""
-    for dtype, paces in (("float32", _real_tiles._PACES), ("float64", _real_tiles._DOUBLE_PACES)):
+    for dtype, paces in (("float32", _real_paces._PACES), ("float64", _real_paces._DOUBLE_PACES)):
         for tile in sorted(paces):
             mine = [
                 x for x in times if x.shape.dtype == dtype and x.name.rsplit(" / ", 1)[0] == tile
@@ -119,7 +119,7 @@ def fit_real(times: list[Time]) -> None:
             before = np.std(errors(mine, real_estimate))
 
             def put(x: list[float], tile: str = tile, paces: Any = paces) -> None:
-                paces[tile] = _real_tiles.Pace(*x)
+                paces[tile] = _real_paces.Pace(*x)
 
             made = fitted(list(paces[tile]), mine, real_estimate, put)
             after = np.std(errors(mine, real_estimate))

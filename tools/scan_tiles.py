@@ -34,7 +34,7 @@ import rpukit as rk
 from rpukit import _device
 from rpukit._kernels import compile as nvrtc
 from rpukit._kernels import replay, source
-from rpukit.gemm import _choice, _real_tiles, _tiles, real, tensor
+from rpukit.gemm import _choice, _real_choice, _real_paces, _real_tiles, _tiles, real, tensor
 from rpukit.gemm._real_tiles import SEGMENT, Problem, RealTile
 from rpukit.gemm.formats import bits
 
@@ -99,8 +99,8 @@ def ways_of(s: Shape, most: int) -> list[Way]:
     """Ways that the model calls the fastest; of large products also longer segments."""
     problem = problem_of(s)
     found = [
-        (_real_tiles.microseconds(t, split, problem, 132), Way(t, split))
-        for t, split in _real_tiles.ways(problem, True, 132, _real_tiles.SPLITS[-1])
+        (_real_paces.microseconds(t, split, problem, 132), Way(t, split))
+        for t, split in _real_choice.ways(problem, True, 132, _real_tiles.SPLITS[-1])
     ]
     found.sort(key=lambda x: x[0])
     best = [way for time, way in found if time <= 2 * found[0][0]][:most]
@@ -297,7 +297,7 @@ def choice(s: Shape, skip: int = 0) -> Any:
     where = _device.parse_device(DEVICE)
     if s.dtype in _WIDE:
         most = _real_tiles.SPLITS[-1]
-        found = _real_tiles.pick(problem_of(s), True, _device.multiprocessors(where), most)
+        found = _real_choice.pick(problem_of(s), True, _device.multiprocessors(where), most)
         return Way(found.tile, found.split)
     shape = s.m, s.n, s.k, trans_a, not trans_b
     first = _choice.by_time_of_all(*shape, vectors_of(s, skip), where)[:1]

@@ -19,6 +19,7 @@ from rpukit._kernels.replay import Replay, keep_for_graph
 from rpukit._kernels.tensor_map import ALIGNMENT
 from rpukit._workers import run_rows, work_grain
 from rpukit.gemm import _turns
+from rpukit.gemm._real_choice import candidates, pick
 from rpukit.gemm._real_tiles import (
     AT_ONCE,
     IN_TURNS,
@@ -28,8 +29,6 @@ from rpukit.gemm._real_tiles import (
     Problem,
     RealTile,
     Way,
-    candidates,
-    pick,
     room_at_once,
     shares,
 )

@@ -37,7 +37,7 @@ from rpukit.analog.product.launch_shapes import (
     product_tile,
 )
 from rpukit.analog.product.replay import ProductReplay
-from rpukit.gemm import _real_tiles, real
+from rpukit.gemm import _real_choice, _real_tiles, real
 from rpukit.random import Op, Stream
 
 Array = Any
@@ -294,7 +294,7 @@ class LaunchPlanner:
         (n_batch, n_out, _), manner = self.shape, self.manner
         turned, vec = not manner.transposed, self.vec
         problem = _real_tiles.Problem(*self.shape, 4, False, turned, vec == 4, _SEGMENT)
-        tile, _ = _real_tiles.pick(problem, False)
+        tile, _ = _real_choice.pick(problem, False)
         vectors = vec, vec, 1  # results may go to any address
         start = real.start(
             tile, self.shape, 4, False, turned, vectors, self.limit, segment=_SEGMENT

@@ -1,0 +1,99 @@
+"""The choice among ways to make products of float32 and float64."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from rpukit.gemm._real_paces import microseconds
+from rpukit.gemm._real_tiles import (
+    DOUBLE_TILES,
+    FLOAT_TILES,
+    IN_TURNS,
+    SPLITS,
+    STREAMED,
+    WORDS,
+    Problem,
+    RealTile,
+    Way,
+    room_at_once,
+    shares,
+)
+
+_FEW = 16  # blocks a multiprocessor, up to which copying threads were found to pay
+_MOST_SHARED = 1 << 15  # bytes of the results of a tile that several blocks share, at most
+_MOST_TURNS, _MOST_AT_ONCE = 256, 1 << 26  # segments of a sum; bytes of their results
+_LEAST_STREAMED, _MOST_ROUNDS = 32, 8  # rows of tiles that are streamed; rounds of their pieces
+_NO_TURNS = ("128x128", "128x128 tensor")  # which lose by them
+_NEAR, _NEARLY = 6, 1.4  # ways that are timed; their time by the model, as a multiple of the least
+_OF_BATCH, _ALIKE = 3, 2  # so many of them for the exact batch; of one tile
+_TIMED = (2.8, 2e4)  # microseconds of a product: where ways differ, and in less than a second
+
+
+@cache
+def pick(problem: Problem, tensor: bool, n_multi: int = 132, most: int = 1) -> Way:
+    """Choose the tile of a product, and how many blocks share it, at most `most`.
+
+    ``tensor``: the tensor cores are known to compute the chain.
+    """
+    return min(
+        ways(problem, tensor, n_multi, most),
+        key=lambda way: microseconds(way.tile, way.split, problem, n_multi),
+    )
+
+
+@cache
+def candidates(problem: Problem, tensor: bool, n_multi: int, most: int, n_batch: int) -> list[Way]:
+    """Ways that may be the fastest, the choice of `pick` first; ``n_batch``: as times are kept."""
+    first = pick(problem, tensor, n_multi, most)
+    if not _TIMED[0] <= microseconds(first.tile, first.split, problem, n_multi) <= _TIMED[1]:
+        return [first]
+    found = [first]
+    for size in (problem, problem._replace(m=n_batch)):
+        times = {
+            way: microseconds(way.tile, way.split, size, n_multi)
+            for way in ways(size, tensor, n_multi, most)
+        }
+        limit = _NEARLY * min(times.values())
+        for way in sorted(times, key=times.__getitem__):
+            enough = min(_OF_BATCH, _NEAR) if size is problem else _NEAR
+            alike = sum(way.tile is one.tile for one in found)
+            if len(found) < enough and times[way] <= limit and alike < _ALIKE and way not in found:
+                found.append(way)
+    return found
+
+
+def ways(problem: Problem, tensor: bool, n_multi: int, most: int) -> list[Way]:
+    """List the tiles and the numbers of blocks that share one, which may be the fastest."""
+    tiles = DOUBLE_TILES if problem.size == 8 else FLOAT_TILES
+    return [
+        Way(tile, split)
+        for tile in tiles
+        if not (tile.across and problem.trans_b) and (tensor or not tile.tensor)
+        for split in (*SPLITS[: 1 + SPLITS.index(most)], *(WORDS if most > 1 else ()))
+        if _may_win(tile, split, problem, n_multi)
+    ]
+
+
+def _may_win(tile: RealTile, split: int, problem: Problem, n_multi: int) -> bool:
+    """Whether a tile can be shared in this way, and may then be the fastest."""
+    m, n, size, n_segment = problem.m, problem.n, problem.size, problem.n_segment
+    parts = problem.parts(split)
+    if tile.copiers and parts * tile.count(m, n) > _FEW * n_multi:
+        return False
+    if split > 0:
+        small = split == 1 or tile.rows * tile.columns * size <= _MOST_SHARED
+        return small and parts < 2 * n_segment
+    if n_segment > _MOST_TURNS or tile.name in _NO_TURNS:
+        return False
+    if split != IN_TURNS and room_at_once(tile, m, n, n_segment) * size > _MOST_AT_ONCE:
+        return False
+    return _streams(tile, problem, n_multi) if split == STREAMED else n_segment > 1
+
+
+def _streams(tile: RealTile, problem: Problem, n_multi: int) -> bool:
+    """Whether equal shares may be faster: a last round of whole segments would not be full."""
+    blocks = shares(tile, problem, n_multi)
+    if tile.rows < _LEAST_STREAMED or not blocks:
+        return False
+    pieces = tile.count(problem.m, problem.n) * problem.n_segment
+    return pieces % blocks > 0 and pieces <= _MOST_ROUNDS * blocks
