@@ -2,10 +2,13 @@
 
 python tools/scan_tiles.py --random 96 --seeds 1,2 --seconds 140 --out scan.json   (needs a GPU)
 python tools/scan_tiles.py --random 0 --cells times.json --below .9
+python tools/scan_tiles.py --random 0 --shapes float32/NN/552x1384x248 \
+    --also "32x32 / at once @rows_per_thread=4,stages=4|32x64 / streamed"
 
 The choice of a tile is fitted to these times. `--cells` names a file of
-`measure_gemm.py --random`, of which the cells that lose are scanned. Kernels are compiled by many
-processes at first.
+`measure_gemm.py --random`, of which the cells that lose are scanned. `--also` names more ways: in
+16-bit types tiles, in float32 and float64 tiles and how blocks share them, with other fields of
+`RealTile` behind an @. Kernels are compiled by many processes at first.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +110,26 @@ def ways_of(s: Shape, most: int) -> list[Way]:
     if problem.n_segment > 1 and s.m * s.n * s.k > 3e10:
         best += [Way(w.tile, 1, 16384) for w in best[:2] if w.split == 1]
     return best
+
+
+def named_ways(names: str, s: Shape) -> list[Any]:
+    """Ways of `--also` for products of this type."""
+    texts = [text.strip() for text in names.split("|") if text.strip()]
+    if s.dtype not in _WIDE:
+        return [_tiles.named(text) for text in texts if " / " not in text]
+    return [changed(text, _WIDE[s.dtype]) for text in texts if " / " in text]
+
+
+def changed(text: str, size: int) -> Way:
+    """The way of a name such as "32x32 / at once @rows_per_thread=4,stages=4"."""
+    name, _, fields = (x.strip() for x in text.partition("@"))
+    tile_name, blocks = name.rsplit(" / ", 1)
+    tiles = _real_tiles.DOUBLE_TILES if size == 8 else _real_tiles.FLOAT_TILES
+    tile = next(t for t in tiles if t.name == tile_name)
+    for field, number in (x.split("=") for x in fields.split(",") if x):
+        tile = replace(tile, word=f"{tile.word} {field}={number}", **{field: int(number)})
+    splits = {word: split for split, word in _real_tiles.WORDS.items()}
+    return Way(tile, splits[blocks] if blocks in splits else int(blocks))
 
 
 def tensor_count(t: Any, s: Shape) -> int:
@@ -324,6 +347,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--layouts", default="NN", help="of these shapes")
     parser.add_argument("--dtypes", default="bfloat16,float32,float64")
     parser.add_argument("--ways", type=int, default=_MOST_WAYS, help="of a product, at most")
+    parser.add_argument("--also", default="", help="more ways, see above, with | in between")
     parser.add_argument("--seconds", type=float, default=140)
     parser.add_argument("--jobs", type=int, default=14)
     parser.add_argument("--out", type=Path)
@@ -346,7 +370,10 @@ def main() -> int:
     ]
     shapes += losing(given.cells, given.below) if given.cells else []
     shapes += [s for group in zip(*drawn, strict=True) for s in group]
-    cells = [(s, tiles_of(s, given.ways)) for s in shapes]
+    cells = [
+        (s, list(dict.fromkeys([*tiles_of(s, given.ways), *named_ways(given.also, s)])))
+        for s in shapes
+    ]
     context = multiprocessing.get_context("spawn")
     tasks: dict[Any, None] = {}
     for s, tiles in cells:

@@ -4,7 +4,9 @@
 
 __device__ __forceinline__ float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 __device__ __forceinline__ double fma_rn(double a, double b, double c) { return __fma_rn(a, b, c); }
-struct __align__(16) Unit { REAL v[UNIT]; };
+// N neighbours in memory, which are moved together.
+template <int N> struct __align__(N * sizeof(REAL)) Some { REAL v[N]; };
+using Unit = Some<UNIT>;
 
 #define COPY_THREADS (COPIERS ? 32 : THREADS)  // of a stage
 __device__ __forceinline__ int copy_thread() { return COPIERS ? threadIdx.x % 32 : threadIdx.x; }

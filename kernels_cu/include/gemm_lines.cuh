@@ -14,7 +14,6 @@ template <int R, int ALONG, int N_THREAD> __device__ __forceinline__ int line_of
 template <int R, int ACROSS, int ROW_SIZE, int N_THREAD, int STEPS>
 __device__ __forceinline__ void read_lines(REAL (&v)[R][STEPS], const REAL *at, int p) {
     constexpr int together = ACROSS ? neighbours(R) : 1;
-    struct __align__(together * sizeof(REAL)) Some { REAL v[together]; };
 #pragma unroll
     for (int r = 0; r < R; r += together)
         if (!ACROSS) {
@@ -25,7 +24,7 @@ __device__ __forceinline__ void read_lines(REAL (&v)[R][STEPS], const REAL *at, 
 #pragma unroll
             for (int u = 0; u < STEPS; ++u) {
                 const REAL *from = at + (p + u) * ROW_SIZE + line_of<R, ACROSS, N_THREAD>(r, 0);
-                Some q = *(const Some *)from;
+                Some<together> q = *(const Some<together> *)from;
 #pragma unroll
                 for (int w = 0; w < together; ++w) v[r + w][u] = q.v[w];
             }

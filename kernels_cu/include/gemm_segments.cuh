@@ -53,19 +53,18 @@ struct Results {
 // Write results, N neighbours at a time; `adds`: to what is there; with VEC_C they all exist or none.
 template <int N> __device__ __forceinline__ void give(REAL (&acc)[RM][RN], const Results &to, Place place, bool adds) {
     constexpr bool wide = VEC_C % N == 0;
-    struct __align__(N * sizeof(REAL)) Some { REAL v[N]; };
     constexpr int batch = together_of(RM * RN, AT_A_TIME / (int)sizeof(REAL));
 #pragma unroll
     for (int x0 = 0; x0 < RM * RN; x0 += batch) {
-        Some before[batch / N];
+        Some<N> before[batch / N];
         hold(acc);
         if (adds)
 #pragma unroll
             for (int x = x0; x < x0 + batch; x += N) {
                 const REAL *at = to.at(place, x);
-                Some &sum = before[(x - x0) / N];
-                sum = Some{};
-                if (at && wide) sum = *(const Some *)at;
+                Some<N> &sum = before[(x - x0) / N];
+                sum = Some<N>{};
+                if (at && wide) sum = *(const Some<N> *)at;
                 if (at && !wide)
 #pragma unroll
                     for (int u = 0; u < N; ++u)
@@ -74,13 +73,13 @@ template <int N> __device__ __forceinline__ void give(REAL (&acc)[RM][RN], const
 #pragma unroll
         for (int x = x0; x < x0 + batch; x += N) {
             REAL *at = to.at(place, x);
-            Some made;
+            Some<N> made;
 #pragma unroll
             for (int u = 0; u < N; ++u) {
                 REAL v = ADD == 3 ? (REAL)(ALPHA) * acc[x / RN][x % RN + u] : acc[x / RN][x % RN + u];
                 made.v[u] = adds ? before[(x - x0) / N].v[u] + v : v;
             }
-            if (at && wide) *(Some *)at = made;
+            if (at && wide) *(Some<N> *)at = made;
             if (at && !wide)
 #pragma unroll
                 for (int u = 0; u < N; ++u)

@@ -7,7 +7,6 @@ static_assert(RM * RN % 4 == 0, "results of a thread are added by fours");
 // Add the segments of results x0 to x0 + 3 of a thread, and write these.
 __device__ __forceinline__ void add_four(const Results &to, Place place, const Sharing &share, int x0) {
     constexpr int wide = VEC_C == UNIT && (DMMA || (ACROSS_B && RN % UNIT == 0)) ? UNIT : 1;  // neighbours that exist together
-    struct __align__(wide * sizeof(REAL)) Some { REAL v[wide]; };
     REAL v[4];
 #pragma unroll
     for (int x = 0; x < 4; ++x) {
@@ -35,10 +34,10 @@ __device__ __forceinline__ void add_four(const Results &to, Place place, const S
 #pragma unroll
     for (int x = 0; x < 4; x += wide) {
         REAL *at = to.at(place, x0 + x);
-        Some some;
+        Some<wide> some;
 #pragma unroll
         for (int u = 0; u < wide; ++u) some.v[u] = v[x + u];
-        if (at) *(Some *)at = some;
+        if (at) *(Some<wide> *)at = some;
     }
 }
 // Add this warp's share of the results.
