@@ -2,8 +2,9 @@
 
 python tools/fit_paces.py scan.json [more.json ...]      (no GPU)
 
-It prints what to write into `rpukit/gemm/_real_paces.py` and `_paces.py`, the error of each tile's
-estimates before and after, and how much slower than the fastest way the chosen one is.
+It prints what to write into `real_paces.py` and `tensor_paces.py` of `rpukit/gemm/_tiles`, the
+error of each tile's estimates before and after, and how much slower than the fastest way the
+chosen one is.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import random_products
 import scan_tiles
 
-from rpukit.gemm import _paces, _real_paces, _real_tiles, _tiles
+from rpukit.gemm._tiles import real_paces, real_tiles, tensor_paces, tensor_tiles
 
 _N_MULTI = 132
 _TRIED, _ALIKE = 5, 2  # ways that a trial times; of one tile
@@ -56,21 +57,21 @@ def times_of(paths: list[Path]) -> list[Time]:
 def real_estimate(time: Time) -> float:
     """Estimated time of a way in float32 or float64."""
     problem = scan_tiles.problem_of(time.shape)
-    tiles = _real_tiles.DOUBLE_TILES if problem.size == 8 else _real_tiles.FLOAT_TILES
+    tiles = real_tiles.DOUBLE_TILES if problem.size == 8 else real_tiles.FLOAT_TILES
     name, blocks = time.name.split(" segments")[0].rsplit(" / ", 1)
-    words = {word: split for split, word in _real_tiles.WORDS.items()}
+    words = {word: split for split, word in real_tiles.WORDS.items()}
     tile = next(t for t in tiles if t.name == name)
     split = words[blocks] if blocks in words else int(blocks)
-    return _real_paces.microseconds(tile, split, problem, _N_MULTI)
+    return real_paces.microseconds(tile, split, problem, _N_MULTI)
 
 
 def thin_estimate(time: Time) -> float:
     """Estimated time of a tile whose warps copy."""
     s = time.shape
     along = s.layout[0] == "T", s.layout[1] == "N"
-    tile: Any = _tiles.named(time.name)
+    tile: Any = tensor_tiles.named(time.name)
     begins = scan_tiles.vectors_of(s)
-    return _paces.warp_microseconds(tile, s.m, s.n, s.k, begins, along, _N_MULTI)
+    return tensor_paces.warp_microseconds(tile, s.m, s.n, s.k, begins, along, _N_MULTI)
 
 
 def errors(times: list[Time], estimate: Callable[[Time], float]) -> list[float]:
@@ -109,7 +110,7 @@ def fitted(
 
 def fit_real(times: list[Time]) -> None:
     """Fit each tile of float32 and float64 by itself."""
-    for dtype, paces in (("float32", _real_paces._PACES), ("float64", _real_paces._DOUBLE_PACES)):
+    for dtype, paces in (("float32", real_paces._PACES), ("float64", real_paces._DOUBLE_PACES)):
         for tile in sorted(paces):
             mine = [
                 x for x in times if x.shape.dtype == dtype and x.name.rsplit(" / ", 1)[0] == tile
@@ -119,7 +120,7 @@ def fit_real(times: list[Time]) -> None:
             before = np.std(errors(mine, real_estimate))
 
             def put(x: list[float], tile: str = tile, paces: Any = paces) -> None:
-                paces[tile] = _real_paces.Pace(*x)
+                paces[tile] = real_paces.Pace(*x)
 
             made = fitted(list(paces[tile]), mine, real_estimate, put)
             after = np.std(errors(mine, real_estimate))
@@ -129,7 +130,7 @@ def fit_real(times: list[Time]) -> None:
 
 def fit_thin(times: list[Time]) -> None:
     """Fit all thin tiles together."""
-    old = _paces._BY_COPIERS
+    old = tensor_paces._BY_COPIERS
     mine = [x for x in times if x.name.startswith("thin")]
     if len(mine) < _LEAST:
         return
@@ -141,12 +142,14 @@ def fit_thin(times: list[Time]) -> None:
     def put(x: list[float]) -> None:
         copy, crowded = ({8: y[0], 4: y[1], 2: y[1], 1: y[2]} for y in (x[5:8], x[8:11]))
         chains = dict(zip(names, x[11:], strict=True))
-        _paces._BY_COPIERS = _paces.Paces(*x[:4], copy, crowded, x[4], old.memory, chains)
+        tensor_paces._BY_COPIERS = tensor_paces.Paces(
+            *x[:4], copy, crowded, x[4], old.memory, chains
+        )
 
     before = np.std(errors(mine, thin_estimate))
     fitted(begin, mine, thin_estimate, put)
     after = np.std(errors(mine, thin_estimate))
-    print(_paces._BY_COPIERS, f"# {len(mine)}: {before:.2f} {after:.2f}", sep="\n")
+    print(tensor_paces._BY_COPIERS, f"# {len(mine)}: {before:.2f} {after:.2f}", sep="\n")
 
 
 def report(times: list[Time], estimate: Callable[[Time], float], word: str) -> None:

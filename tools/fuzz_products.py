@@ -32,7 +32,8 @@ from random_products import Shape
 
 import rpukit as rk
 from rpukit import _device, tuning
-from rpukit.gemm import _choice, _real_tiles, _tiles, tensor
+from rpukit.gemm import tensor
+from rpukit.gemm._tiles import real_tiles, tensor_choice, tensor_tiles
 from rpukit.testing import on_cpu, set_runner
 
 _DTYPES = ("float32", "float64", "bfloat16", "float16")
@@ -114,21 +115,21 @@ def kernels_of(case: Case) -> list[Task]:
 def _tiles_of(s: Shape) -> list[Any]:
     """Tiles that take the product."""
     if s.dtype in ("float32", "float64"):
-        every = _real_tiles.FLOAT_TILES if s.dtype == "float32" else _real_tiles.DOUBLE_TILES
-        splits = [x for x in _real_tiles.SPLITS if x < 2 * -(-s.k // _real_tiles.SEGMENT)]
-        splits += _real_tiles.WORDS
+        every = real_tiles.FLOAT_TILES if s.dtype == "float32" else real_tiles.DOUBLE_TILES
+        splits = [x for x in real_tiles.SPLITS if x < 2 * -(-s.k // real_tiles.SEGMENT)]
+        splits += real_tiles.WORDS
         return [
             scan_tiles.Way(t, split)
             for t in every
             if s.layout[1] == "N" or not t.across
             for split in splits
         ]
-    alone = [*_tiles.ALONE, *_choice.fitted(s.m), *_choice.fitted_columns(s.n)]
-    fit = [*alone, *(one for tile in alone for one in _tiles.clusters(tile))]
-    fit += [_tiles.streamed(t) for t in fit]
-    several = [*fit, *_tiles.THIN_TILES] if s.k > tensor.SEGMENT else []
-    parts = [_tiles.apart(t) for t in several if kept(t, s) <= 1 << 28]
-    return [*fit, *_tiles.WARP_TILES, *_tiles.THIN_TILES, *parts]
+    alone = [*tensor_tiles.ALONE, *tensor_choice.fitted(s.m), *tensor_choice.fitted_columns(s.n)]
+    fit = [*alone, *(one for tile in alone for one in tensor_tiles.clusters(tile))]
+    fit += [tensor_tiles.streamed(t) for t in fit]
+    several = [*fit, *tensor_tiles.THIN_TILES] if s.k > tensor.SEGMENT else []
+    parts = [tensor_tiles.apart(t) for t in several if kept(t, s) <= 1 << 28]
+    return [*fit, *tensor_tiles.WARP_TILES, *tensor_tiles.THIN_TILES, *parts]
 
 
 def kept(t: Any, s: Shape) -> int:

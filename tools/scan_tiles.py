@@ -37,8 +37,9 @@ import rpukit as rk
 from rpukit import _device
 from rpukit._kernels import compile as nvrtc
 from rpukit._kernels import replay, source
-from rpukit.gemm import _choice, _real_choice, _real_paces, _real_tiles, _tiles, real, tensor
-from rpukit.gemm._real_tiles import SEGMENT, Problem, RealTile
+from rpukit.gemm import real, tensor
+from rpukit.gemm._tiles import real_choice, real_paces, real_tiles, tensor_choice, tensor_tiles
+from rpukit.gemm._tiles.real_tiles import SEGMENT, Problem, RealTile
 from rpukit.gemm.formats import bits
 
 _TURNS = 2
@@ -63,7 +64,7 @@ def label(t: Any) -> str:
     if not isinstance(t, Way):
         return str(t.name)
     own = "" if t.segment == SEGMENT else f" segments of {t.segment}"
-    return f"{t.tile.name} / {_real_tiles.WORDS.get(t.split, t.split)}{own}"
+    return f"{t.tile.name} / {real_tiles.WORDS.get(t.split, t.split)}{own}"
 
 
 def tiles_of(s: Shape, most: int = _MOST_WAYS) -> list[Any]:
@@ -71,9 +72,11 @@ def tiles_of(s: Shape, most: int = _MOST_WAYS) -> list[Any]:
     if s.dtype in _WIDE or most == 0:
         return ways_of(s, most) if most else []
     along = s.layout[0] == "T", s.layout[1] == "N"
-    near = _choice.by_time(s.m, s.n, s.k, *along, _device.parse_device(DEVICE))[: most // 2]
-    thin = [t for t in _choice.copying(min(vectors_of(s)), s.k) if tensor_count(t, s) <= 132 * 8]
-    thin += [_tiles.apart(t) for t in thin if s.k > tensor.SEGMENT]
+    near = tensor_choice.by_time(s.m, s.n, s.k, *along, _device.parse_device(DEVICE))[: most // 2]
+    thin = [
+        t for t in tensor_choice.copying(min(vectors_of(s)), s.k) if tensor_count(t, s) <= 132 * 8
+    ]
+    thin += [tensor_tiles.apart(t) for t in thin if s.k > tensor.SEGMENT]
     return [*near, *thin]
 
 
@@ -102,8 +105,8 @@ def ways_of(s: Shape, most: int) -> list[Way]:
     """Ways that the model calls the fastest; of large products also longer segments."""
     problem = problem_of(s)
     found = [
-        (_real_paces.microseconds(t, split, problem, 132), Way(t, split))
-        for t, split in _real_choice.ways(problem, True, 132, _real_tiles.SPLITS[-1])
+        (real_paces.microseconds(t, split, problem, 132), Way(t, split))
+        for t, split in real_choice.ways(problem, True, 132, real_tiles.SPLITS[-1])
     ]
     found.sort(key=lambda x: x[0])
     best = [way for time, way in found if time <= 2 * found[0][0]][:most]
@@ -116,7 +119,7 @@ def named_ways(names: str, s: Shape) -> list[Any]:
     """Ways of `--also` for products of this type."""
     texts = [text.strip() for text in names.split("|") if text.strip()]
     if s.dtype not in _WIDE:
-        return [_tiles.named(text) for text in texts if " / " not in text]
+        return [tensor_tiles.named(text) for text in texts if " / " not in text]
     return [changed(text, _WIDE[s.dtype]) for text in texts if " / " in text]
 
 
@@ -124,11 +127,11 @@ def changed(text: str, size: int) -> Way:
     """The way of a name such as "32x32 / at once @rows_per_thread=4,stages=4"."""
     name, _, fields = (x.strip() for x in text.partition("@"))
     tile_name, blocks = name.rsplit(" / ", 1)
-    tiles = _real_tiles.DOUBLE_TILES if size == 8 else _real_tiles.FLOAT_TILES
+    tiles = real_tiles.DOUBLE_TILES if size == 8 else real_tiles.FLOAT_TILES
     tile = next(t for t in tiles if t.name == tile_name)
     for field, number in (x.split("=") for x in fields.split(",") if x):
         tile = replace(tile, word=f"{tile.word} {field}={number}", **{field: int(number)})
-    splits = {word: split for split, word in _real_tiles.WORDS.items()}
+    splits = {word: split for split, word in real_tiles.WORDS.items()}
     return Way(tile, splits[blocks] if blocks in splits else int(blocks))
 
 
@@ -163,9 +166,9 @@ def macros_of(s: Shape, tile: Any, skip: int = 0) -> list[tuple[str, dict[str, A
     words = {"P_MN": p, "Q_MN": q, "RESULT": "u16", "FROM": 0, "ADD": 0}
     words["HALF"] = int(s.dtype == "float16")
     several = s.k > tensor.SEGMENT
-    if isinstance(tile, _tiles.Tile):
+    if isinstance(tile, tensor_tiles.Tile):
         tile = tile.for_columns(bool(q))
-        workers = _tiles.usable(tile, 132) // tile.together
+        workers = tensor_tiles.usable(tile, 132) // tile.together
         streams = tile.streams(tensor_count(tile, s), s.k, workers)
         words |= {"LOOSE": int(s.n % 8 != 0)}
         words |= tile.segment_macros(-(-s.k // tensor.SEGMENT), streams=streams)
@@ -319,12 +322,12 @@ def choice(s: Shape, skip: int = 0) -> Any:
     trans_a, trans_b = (c == "T" for c in s.layout)
     where = _device.parse_device(DEVICE)
     if s.dtype in _WIDE:
-        most = _real_tiles.SPLITS[-1]
-        found = _real_choice.pick(problem_of(s), True, _device.multiprocessors(where), most)
+        most = real_tiles.SPLITS[-1]
+        found = real_choice.pick(problem_of(s), True, _device.multiprocessors(where), most)
         return Way(found.tile, found.split)
     shape = s.m, s.n, s.k, trans_a, not trans_b
-    first = _choice.by_time_of_all(*shape, vectors_of(s, skip), where)[:1]
-    return first[0] if first else _choice.pick(*shape, where)
+    first = tensor_choice.by_time_of_all(*shape, vectors_of(s, skip), where)[:1]
+    return first[0] if first else tensor_choice.pick(*shape, where)
 
 
 def losing(path: Path, below: float) -> list[Shape]:

@@ -16,7 +16,7 @@ from rpukit._kernels.replay import keep_for_graph
 from rpukit._kernels.tensor_map import ALIGNMENT, fits
 from rpukit._workers import run_rows, work_grain
 from rpukit.gemm import _turns
-from rpukit.gemm._tiles import has_warpgroups
+from rpukit.gemm._warpgroups import has_warpgroups
 from rpukit.gemm.formats import bits
 
 Array = Any

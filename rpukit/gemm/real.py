@@ -19,8 +19,8 @@ from rpukit._kernels.replay import Replay, keep_for_graph
 from rpukit._kernels.tensor_map import ALIGNMENT
 from rpukit._workers import run_rows, work_grain
 from rpukit.gemm import _turns
-from rpukit.gemm._real_choice import candidates, pick
-from rpukit.gemm._real_tiles import (
+from rpukit.gemm._tiles.real_choice import candidates, pick
+from rpukit.gemm._tiles.real_tiles import (
     AT_ONCE,
     IN_TURNS,
     SEGMENT,
@@ -32,7 +32,7 @@ from rpukit.gemm._real_tiles import (
     room_at_once,
     shares,
 )
-from rpukit.gemm._tiles import has_warpgroups
+from rpukit.gemm._warpgroups import has_warpgroups
 
 Array = Any
 

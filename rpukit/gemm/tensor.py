@@ -13,16 +13,16 @@ from rpukit._kernels.launch import compile_together
 from rpukit._kernels.tensor_map import tensor_map
 from rpukit.errors import ParameterError
 from rpukit.gemm import _turns
-from rpukit.gemm._choice import (
+from rpukit.gemm._segments import by_segments, run_mirror
+from rpukit.gemm._tiles.tensor_choice import (
     by_time_of_all,
     candidates,
     fastest,
     pick_alone,
     repeated,
 )
-from rpukit.gemm._segments import by_segments, run_mirror
-from rpukit.gemm._tile import box_of
-from rpukit.gemm._tiles import (
+from rpukit.gemm._tiles.tensor_tile import box_of
+from rpukit.gemm._tiles.tensor_tiles import (
     BRIEF,
     CLUSTER_SIZES,
     DEPTH,

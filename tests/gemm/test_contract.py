@@ -13,7 +13,8 @@ import rpukit as rk
 from rpukit import _device
 from rpukit._kernels.launch import recording
 from rpukit.errors import DeviceError
-from rpukit.gemm import _choice, _tiles, formats, tensor
+from rpukit.gemm import formats, tensor
+from rpukit.gemm._tiles import tensor_choice, tensor_tiles
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import FORMATS, factors, words
 
@@ -77,10 +78,10 @@ def test_order_of_tiles_and_number_of_blocks(monkeypatch):
     for group in (1, 3, 100):
         for n_multi in (1, 7):
             monkeypatch.setattr(tensor, "GROUP", group)
-            monkeypatch.setattr(_tiles, "multiprocessors", lambda _, n=n_multi: n)
+            monkeypatch.setattr(tensor_tiles, "multiprocessors", lambda _, n=n_multi: n)
             got = tensor.aligned((200, 264), np.uint16, _device.CPU)
             with on_cpu(1):
-                tensor.multiply(p, q, got, tile=_tiles.named("64x64"))
+                tensor.multiply(p, q, got, tile=tensor_tiles.named("64x64"))
             assert_same_bits(got, expected)
 
 
@@ -163,10 +164,10 @@ def test_without_warpgroups(monkeypatch):
         return rk.det_gemm(a, b), sums.result(np.float32)
 
     expected = results()
-    monkeypatch.setattr(_choice, "has_warpgroups", lambda _: False)
-    monkeypatch.setattr(_choice, "pick", _choice.pick.__wrapped__)
-    monkeypatch.setattr(_choice, "by_time_of_all", lambda *_: ())
-    monkeypatch.setattr(tensor, "pick_alone", _choice.pick_alone.__wrapped__)
+    monkeypatch.setattr(tensor_choice, "has_warpgroups", lambda _: False)
+    monkeypatch.setattr(tensor_choice, "pick", tensor_choice.pick.__wrapped__)
+    monkeypatch.setattr(tensor_choice, "by_time_of_all", lambda *_: ())
+    monkeypatch.setattr(tensor, "pick_alone", tensor_choice.pick_alone.__wrapped__)
     with on_cpu(1), recording() as launches:
         found = results()
     assert {launch.variant.entry for launch in launches} == {"align_rows", "det_gemm_mma"}

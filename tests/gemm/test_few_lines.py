@@ -6,13 +6,14 @@ import pytest
 import rpukit as rk
 from rpukit._kernels import tune
 from rpukit._kernels.launch import recording
-from rpukit.gemm import _tiles, tensor
+from rpukit.gemm import tensor
+from rpukit.gemm._tiles import tensor_tiles
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import factors
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("tile", [t.name for t in _tiles.TILES if t.lines < 64])
+@pytest.mark.parametrize("tile", [t.name for t in tensor_tiles.TILES if t.lines < 64])
 @pytest.mark.parametrize("along", [(0, 0), (0, 1), (1, 0), (1, 1)])
 def test_tiles_of_few_lines_in_any_layout(tile, along):
     """Boxes of 8, 16 or 32 lines along memory; the tensor core's other rows are not written."""
@@ -26,7 +27,7 @@ def test_tiles_of_few_lines_in_any_layout(tile, along):
     for dtype in (np.uint16, np.float32):
         room = np.full((m + 1, n), 7, dtype)
         with on_cpu(5):
-            tensor.multiply(p, q, room[:m], tile=_tiles.named(tile))
+            tensor.multiply(p, q, room[:m], tile=tensor_tiles.named(tile))
         wanted = expected if dtype == np.float32 else expected.astype(np.float16).view(np.uint16)
         assert_same_bits(room[:m], wanted)
         assert (room[m] == 7).all()
@@ -67,6 +68,6 @@ def test_which_launches_begin_early(tile, k, early):
     a, b = factors(9, 16, k, "bfloat16")
     p, q, out = tensor.factor(a, 1), tensor.factor(b, 0), np.zeros((9, 16), np.uint16)
     with on_cpu(), recording() as launches:
-        tensor.multiply(p, q, out, tile=_tiles.named(tile))
+        tensor.multiply(p, q, out, tile=tensor_tiles.named(tile))
     (one,) = launches
     assert one.early == early

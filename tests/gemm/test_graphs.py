@@ -5,7 +5,8 @@ import pytest
 
 import rpukit as rk
 from rpukit._kernels.launch import recording
-from rpukit.gemm import _real_tiles, _segments, _turns, lines, logprob, real
+from rpukit.gemm import _segments, _turns, lines, logprob, real
+from rpukit.gemm._tiles import real_tiles
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import words
 
@@ -102,9 +103,7 @@ def test_a_capture_of_any_mode_may_allocate():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    "split", [_real_tiles.IN_TURNS, _real_tiles.AT_ONCE, _real_tiles.STREAMED]
-)
+@pytest.mark.parametrize("split", [real_tiles.IN_TURNS, real_tiles.AT_ONCE, real_tiles.STREAMED])
 def test_blocks_in_turns_in_graphs_and_repeated_calls(monkeypatch, split):
     """Graphs, and each stream's repeated calls, have numbers of turns of their own."""
     import cupy
@@ -112,7 +111,7 @@ def test_blocks_in_turns_in_graphs_and_repeated_calls(monkeypatch, split):
     rng = np.random.default_rng(5)
     x, y = rng.standard_normal((100, 5000)), rng.standard_normal((5000, 70))
     expected = rk.det_gemm(x, y)
-    way = _real_tiles.Way(_real_tiles.DOUBLE_TILES[3], split)
+    way = real_tiles.Way(real_tiles.DOUBLE_TILES[3], split)
     monkeypatch.setattr(real, "_choose", lambda *_: way)
     monkeypatch.setattr(real, "multiprocessors", lambda _: 4)
     a, b, out = cupy.asarray(x), cupy.asarray(y), cupy.empty((100, 70))

@@ -10,7 +10,8 @@ import rpukit as rk
 from rpukit import _device
 from rpukit._kernels import tune
 from rpukit.errors import DTypeError, LaunchError, ParameterError, ShapeError
-from rpukit.gemm import _choice, _tiles, tensor
+from rpukit.gemm import tensor
+from rpukit.gemm._tiles import tensor_choice, tensor_tiles
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import FORMATS, bound, factors, values, words
 
@@ -38,7 +39,7 @@ def test_model_is_the_tensor_core(name):
     assert_same_bits(got, expected.view(np.float32))
     with on_cpu(3):
         assert_same_bits(run(a, b, c, form), got)
-        assert_same_bits(run(a, b, c, form, _tiles.named("warps turned 32x16")), got)
+        assert_same_bits(run(a, b, c, form, tensor_tiles.named("warps turned 32x16")), got)
 
 
 @pytest.mark.sweep
@@ -64,7 +65,7 @@ def test_kernel_mirror_formula(size, form, order):
 
 
 FITTED = [
-    _tiles.named(name)
+    tensor_tiles.named(name)
     for name in (
         "turned 64x208 cluster 4x1",
         "turned 128x144 cluster 2x1",
@@ -83,7 +84,7 @@ FITTED = [
 
 @pytest.mark.sweep
 @pytest.mark.parametrize(
-    "tile", [*_tiles.TILES, *_tiles.WARP_TILES, *FITTED], ids=lambda tile: tile.name
+    "tile", [*tensor_tiles.TILES, *tensor_tiles.WARP_TILES, *FITTED], ids=lambda tile: tile.name
 )
 def test_every_tile_has_the_same_bits(tile):
     m, n, k = 130, 264, 136
@@ -108,7 +109,7 @@ def sums_that_go_on(tile, device):
     ]
     half, got, total = (tensor.aligned((m, n), np.float32, device) for _ in range(3))
     total[:] = _device.to_device(words((m, n), "float16", 5), device)
-    options = {"tile": _tiles.named(tile)}
+    options = {"tile": tensor_tiles.named(tile)}
     tensor.multiply(*halves[0], half, **options)
     tensor.multiply(*halves[1], got, partial=half, total=total, **options)
     tensor.multiply(*halves[1], half, partial=half, **options)
@@ -134,7 +135,9 @@ def test_chains_go_on_and_are_added(tile):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("tile", [tile.name for tile in _tiles.EVERY if _tiles.lone(tile) == tile])
+@pytest.mark.parametrize(
+    "tile", [tile.name for tile in tensor_tiles.EVERY if tensor_tiles.lone(tile) == tile]
+)
 def test_chains_go_on_on_a_gpu(tile):
     expected = sums_that_go_on(tile, _device.CPU)
     for got, wanted in zip(
@@ -167,10 +170,10 @@ def sums_of_segments(tile, k, device):
     return made
 
 
-JOINED = [_tiles.joined(tile) for tile in _tiles.TILES if _tiles.joins(tile, 3)]
+JOINED = [tensor_tiles.joined(tile) for tile in tensor_tiles.TILES if tensor_tiles.joins(tile, 3)]
 WITH_SEGMENTS = [
-    *_tiles.TILES,
-    *(_tiles.apart(tile) for tile in _tiles.TILES),
+    *tensor_tiles.TILES,
+    *(tensor_tiles.apart(tile) for tile in tensor_tiles.TILES),
     *JOINED,
     *FITTED,
     "warps 64x64",
@@ -182,7 +185,7 @@ WITH_SEGMENTS = [
 def test_every_tile_sums_segments(tile, monkeypatch):
     """One after another, or by blocks of their own, with sums where there is room for them."""
     monkeypatch.setattr(tensor, "SEGMENT", 256)
-    tile = _tiles.named(getattr(tile, "name", tile))
+    tile = tensor_tiles.named(getattr(tile, "name", tile))
     expected = sums_of_segments(None, 584, _device.CPU)
     with on_cpu(7):
         got = sums_of_segments(tile, 584, _device.CPU)
@@ -197,8 +200,8 @@ def test_every_tile_sums_segments(tile, monkeypatch):
 def test_whole_tiles_then_segments(name, n_multi, monkeypatch):
     """More tiles than blocks: the last ones, which do not occupy all, are computed by segments."""
     monkeypatch.setattr(tensor, "SEGMENT", 256)
-    monkeypatch.setattr(_tiles, "multiprocessors", lambda device: n_multi)
-    tile = _tiles.apart(_tiles.named(name))
+    monkeypatch.setattr(tensor_tiles, "multiprocessors", lambda device: n_multi)
+    tile = tensor_tiles.apart(tensor_tiles.named(name))
     expected = sums_of_segments(None, 584, _device.CPU)
     with on_cpu(n_multi):
         got = sums_of_segments(tile, 584, _device.CPU)
@@ -215,7 +218,7 @@ def test_single_warps_sum_segments(n, monkeypatch):
     expected, got = np.empty((33, n), np.float32), np.empty((33, n), np.float32)
     tensor.multiply(p, q, expected)
     with on_cpu(7):
-        tensor.multiply(p, q, got, tile=_tiles.named("warps 64x64"))
+        tensor.multiply(p, q, got, tile=tensor_tiles.named("warps 64x64"))
     assert_same_bits(got, expected)
     with pytest.raises(ParameterError, match="at most 128 terms"):
         tensor.multiply(p, q, got, total=expected)
@@ -227,14 +230,14 @@ def expected_sums(k):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("tile", [*WITH_SEGMENTS, *_tiles.THIN_TILES], ids=str)
+@pytest.mark.parametrize("tile", [*WITH_SEGMENTS, *tensor_tiles.THIN_TILES], ids=str)
 def test_every_tile_sums_segments_on_a_gpu(tile, monkeypatch):
-    tile, k = _tiles.named(getattr(tile, "name", tile)), 2 * tensor.SEGMENT + 72
+    tile, k = tensor_tiles.named(getattr(tile, "name", tile)), 2 * tensor.SEGMENT + 72
     for n_multi in (132, 3):  # with 3, some tiles are computed whole by their blocks
-        monkeypatch.setattr(_tiles, "multiprocessors", lambda device, n=n_multi: n)
-        ways = {tile, _tiles.apart(_tiles.named(tile.base))}
-        if isinstance(tile, _tiles.Tile):
-            ways |= {_tiles.streamed(way) for way in ways if not way.joined}
+        monkeypatch.setattr(tensor_tiles, "multiprocessors", lambda device, n=n_multi: n)
+        ways = {tile, tensor_tiles.apart(tensor_tiles.named(tile.base))}
+        if isinstance(tile, tensor_tiles.Tile):
+            ways |= {tensor_tiles.streamed(way) for way in ways if not way.joined}
         for one in ways:
             got = sums_of_segments(one, k, _device.parse_device("gpu"))
             for x, y in zip(got, expected_sums(k), strict=True):
@@ -330,7 +333,7 @@ def test_whatever_tile_the_tuner_takes(m):
     """Each candidate, made the fastest by a clock that says so, gives the bits of the mirror."""
     a, b = factors(m, 200, 96, "bfloat16")
     expected = rk.det_gemm(a, b)
-    names = [t.name for t in _choice.candidates(m, 200, 96, False, True, _device.CPU)]
+    names = [t.name for t in tensor_choice.candidates(m, 200, 96, False, True, _device.CPU)]
     assert len(set(names)) == len(names)
     assert len(names) > 1
     for wanted in names:

@@ -7,7 +7,8 @@ import rpukit as rk
 from rpukit import _device
 from rpukit._kernels.launch import recording
 from rpukit.errors import ParameterError
-from rpukit.gemm import _choice, _tiles, lines, tensor
+from rpukit.gemm import lines, tensor
+from rpukit.gemm._tiles import tensor_choice, tensor_tiles
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.gemm.gemm_cases import factors
 
@@ -20,7 +21,7 @@ FEW = (
     ("short 64x64", 2),
 )
 SKIPS = {8: 0, 2: 2, 1: 1}  # by the elements at whose multiples rows then begin
-ALL = [(t.name, skip) for begin, skip in SKIPS.items() for t in _choice.copying(begin, 75)]
+ALL = [(t.name, skip) for begin, skip in SKIPS.items() for t in tensor_choice.copying(begin, 75)]
 
 
 def shifted(x, skip):
@@ -44,7 +45,7 @@ def test_factors_may_begin_anywhere(name, skip):
         q = lines.in_place(shifted(b, skip), 1 if trans_b else 0)
         got = np.zeros((m, n), np.uint16)
         with on_cpu(7):
-            tensor.multiply(p, q, got, tile=_tiles.named(name))
+            tensor.multiply(p, q, got, tile=tensor_tiles.named(name))
         assert_same_bits(got, expected)
 
 
@@ -60,27 +61,32 @@ def test_few_results_take_one_launch():
 @pytest.mark.parametrize("begins", [(8, 8), (2, 2), (1, 1)])
 def test_thin_tiles_are_for_few_results(begins, monkeypatch):
     """Those meant for such rows are tried where results are few; none where they are many."""
-    monkeypatch.setattr(_choice, "multiprocessors", lambda _: 132)
-    by_time = _choice.by_time_of_all.__wrapped__
+    monkeypatch.setattr(tensor_choice, "multiprocessors", lambda _: 132)
+    by_time = tensor_choice.by_time_of_all.__wrapped__
     for k in (200, 7886):
         tried = by_time(8, 66, k, False, False, begins, _device.CPU)
-        found = [x for x in tried if isinstance(x, _tiles.WarpTile)]
+        found = [x for x in tried if isinstance(x, tensor_tiles.WarpTile)]
         assert found or k > 200
-        assert all(_tiles.named(x.base) in _choice.copying(min(begins), k) for x in found)
-        assert isinstance(tried[0], _tiles.WarpTile) or tried[0].lines < 64
+        assert all(
+            tensor_tiles.named(x.base) in tensor_choice.copying(min(begins), k) for x in found
+        )
+        assert isinstance(tried[0], tensor_tiles.WarpTile) or tried[0].lines < 64
     many = by_time(4096, 4096, 4096, False, False, begins, _device.CPU)[0]
-    assert isinstance(many, _tiles.Tile)
+    assert isinstance(many, tensor_tiles.Tile)
 
 
 def test_short_tiles_take_short_sums():
-    (most,) = {64 * tile.stages for tile in _tiles.SHORT_TILES if tile.name == "short 64x64"}
-    assert max(tile.shared(64 * tile.stages) for tile in _tiles.SHORT_TILES) <= _tiles.SHARED
+    (most,) = {64 * tile.stages for tile in tensor_tiles.SHORT_TILES if tile.name == "short 64x64"}
+    assert (
+        max(tile.shared(64 * tile.stages) for tile in tensor_tiles.SHORT_TILES)
+        <= tensor_tiles.SHARED
+    )
     p = lines.in_place(np.zeros((3, most + 1), np.float16), 1)
     out = np.zeros((3, 3), np.uint16)
     with pytest.raises(
         ParameterError, match=f"64x64' for a sum of {most + 1} terms, need at most"
     ):
-        tensor.multiply(p, p, out, tile=_tiles.named("short 64x64"))
+        tensor.multiply(p, p, out, tile=tensor_tiles.named("short 64x64"))
 
 
 def test_a_column_is_a_row():

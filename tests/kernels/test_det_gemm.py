@@ -8,8 +8,9 @@ from rpukit import _workers
 from rpukit._kernels import tune
 from rpukit._kernels.launch import recording
 from rpukit.errors import DTypeError, ShapeError
-from rpukit.gemm import _real_choice, _real_tiles, real
-from rpukit.gemm._real_tiles import AT_ONCE, DOUBLE_TILES, FLOAT_TILES, IN_TURNS, STREAMED
+from rpukit.gemm import real
+from rpukit.gemm._tiles import real_choice, real_tiles
+from rpukit.gemm._tiles.real_tiles import AT_ONCE, DOUBLE_TILES, FLOAT_TILES, IN_TURNS, STREAMED
 from rpukit.testing import assert_same_bits, on_cpu
 from tests.on_cpu import runner
 
@@ -166,7 +167,7 @@ TURNS = (  # tile, terms
 @pytest.fixture(params=[1, 1 << 30], ids=["several blocks", "the last block"])
 def adding(request, monkeypatch):
     """Segments that are added by those blocks that end last, or by one."""
-    monkeypatch.setattr(_real_tiles, "_LEAST_SHARED", request.param)
+    monkeypatch.setattr(real_tiles, "_LEAST_SHARED", request.param)
 
 
 @pytest.mark.sweep
@@ -340,17 +341,17 @@ def test_which_launches_begin_early():
 
 
 def test_ways_that_are_timed_are_of_several_tiles():
-    problem = _real_tiles.Problem(300, 640, 4096, 8, False, True, True)
-    ways = _real_choice.candidates(problem, True, 132, 8, 512)
-    assert ways[0] == _real_choice.pick(problem, True, 132, 8)
+    problem = real_tiles.Problem(300, 640, 4096, 8, False, True, True)
+    ways = real_choice.candidates(problem, True, 132, 8, 512)
+    assert ways[0] == real_choice.pick(problem, True, 132, 8)
     assert len({way.tile.name for way in ways}) > 2 and len(set(ways)) == len(ways) == 6
 
 
 def test_whatever_way_the_tuner_takes(monkeypatch):
     """Each way, made the fastest by a clock that says so, gives the bits of the mirror."""
-    monkeypatch.setattr(_real_choice, "_TIMED", (0.0, np.inf))
-    monkeypatch.setattr(_real_choice, "_NEAR", 2)
-    _real_choice.candidates.cache_clear()
+    monkeypatch.setattr(real_choice, "_TIMED", (0.0, np.inf))
+    monkeypatch.setattr(real_choice, "_NEAR", 2)
+    real_choice.candidates.cache_clear()
     a, b = matrices(5, 40, 1030, np.float32)
     expected, names = rk.det_gemm(a, b), []
     for turn in range(2):
@@ -364,4 +365,4 @@ def test_whatever_way_the_tuner_takes(monkeypatch):
         with tune.use_clock(measure), on_cpu():
             assert_same_bits(rk.det_gemm(a, b), expected)
         assert len(set(names)) == len(names) > 1
-    _real_choice.candidates.cache_clear()
+    real_choice.candidates.cache_clear()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import rpukit as rk
-from rpukit.gemm._real_tiles import DOUBLE_TILES, FLOAT_TILES, LONG_SEGMENT
+from rpukit.gemm._tiles.real_tiles import DOUBLE_TILES, FLOAT_TILES, LONG_SEGMENT
 from rpukit.gemm.real import product
 from rpukit.testing import assert_same_bits, on_cpu
 

@@ -37,7 +37,8 @@ from rpukit.analog.product.launch_shapes import (
     product_tile,
 )
 from rpukit.analog.product.replay import ProductReplay
-from rpukit.gemm import _real_choice, _real_tiles, real
+from rpukit.gemm import real
+from rpukit.gemm._tiles import real_choice, real_tiles
 from rpukit.random import Op, Stream
 
 Array = Any
@@ -50,7 +51,7 @@ _TILE_OUTPUTS = Kernel("tile_outputs")
 _i4, _u8, _f4 = np.int32, np.uint64, np.float32
 
 AVERAGE = 4  # MODE of tile_scale.cu
-_SEGMENT = _real_tiles.LONG_SEGMENT  # RK_SEGMENT of rk_chain.cuh
+_SEGMENT = real_tiles.LONG_SEGMENT  # RK_SEGMENT of rk_chain.cuh
 _THREADS = 256  # of tile_scale.cu, for up to
 _FILL = 1024  # blocks, which keep the largest GPU busy
 _OUTPUT_THREADS, _OUTPUTS = 128, 512  # of a block of tile_outputs.cu
@@ -293,8 +294,8 @@ class LaunchPlanner:
         """Add round 0 of all samples by det_gemm, which sums in the order of tile_forward."""
         (n_batch, n_out, _), manner = self.shape, self.manner
         turned, vec = not manner.transposed, self.vec
-        problem = _real_tiles.Problem(*self.shape, 4, False, turned, vec == 4, _SEGMENT)
-        tile, _ = _real_choice.pick(problem, False)
+        problem = real_tiles.Problem(*self.shape, 4, False, turned, vec == 4, _SEGMENT)
+        tile, _ = real_choice.pick(problem, False)
         vectors = vec, vec, 1  # results may go to any address
         start = real.start(
             tile, self.shape, 4, False, turned, vectors, self.limit, segment=_SEGMENT

@@ -15,7 +15,7 @@ from rpukit.analog.product.launch import Call
 from rpukit.analog.product.ops import ForwardState
 from rpukit.analog.product.stages import by_stages
 from rpukit.gemm import real
-from rpukit.gemm._real_tiles import LONG_SEGMENT
+from rpukit.gemm._tiles.real_tiles import LONG_SEGMENT
 from rpukit.gemm.split.pieces import at, chained, joined, on
 from rpukit.random import Stream
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from rpukit import _device
-from rpukit.gemm import _real_tiles, real, tensor
+from rpukit.gemm import real, tensor
+from rpukit.gemm._tiles import real_tiles
 from rpukit.gemm.formats import TENSOR, bits, format_of
 
 Array = Any
@@ -48,7 +49,7 @@ class Chains:
         self._device = device
         self.on_tensor_cores = format_of(dtype) in TENSOR
         self._half = self.dtype == np.float16
-        usual = tensor.SEGMENT if self.on_tensor_cores else _real_tiles.SEGMENT
+        usual = tensor.SEGMENT if self.on_tensor_cores else real_tiles.SEGMENT
         self._segment = segment or usual
         self._partial: Array | None = None  # chains of the open segment
         self._total: Array | None = None  # sum of the segments that have ended

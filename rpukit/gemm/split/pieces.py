@@ -10,7 +10,7 @@ import numpy as np
 from rpukit import _device
 from rpukit.errors import DeviceError, DTypeError, ShapeError
 from rpukit.gemm import real
-from rpukit.gemm._real_tiles import SEGMENT
+from rpukit.gemm._tiles.real_tiles import SEGMENT
 from rpukit.gemm.formats import TENSOR, bits, format_of
 from rpukit.gemm.split.chains import Chains
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rpukit.errors import PlanError
-from rpukit.gemm._real_tiles import LONG_SEGMENT
+from rpukit.gemm._tiles.real_tiles import LONG_SEGMENT
 from rpukit.gemm.real import product
 from rpukit.tiled.runtime import launch as kernels
 from rpukit.tiled.runtime.executor import PreparedTile

@@ -37,14 +37,15 @@ def gemm_in_turns(m, n, k, dtype, tile, seed, split="IN_TURNS"):
     """
 
     def run(device):
-        from rpukit.gemm import _real_tiles, real
+        from rpukit.gemm import real
+        from rpukit.gemm._tiles import real_tiles
 
         s = rk.Stream.from_seed(seed)
         a, b = (
             put(elementwise.random_fill(s.child(c), shape).astype(dtype) / 3, device)
             for c, shape in enumerate(((m, k), (n, k)))
         )
-        tiles = _real_tiles.DOUBLE_TILES if dtype == "f8" else _real_tiles.FLOAT_TILES
+        tiles = real_tiles.DOUBLE_TILES if dtype == "f8" else real_tiles.FLOAT_TILES
         (found,) = (t for t in tiles if t.name == tile)
         out = _device.zeros((m, n), np.dtype(dtype), _device.device_of(a))
         few = mock.patch.object(real, "multiprocessors", return_value=3)
@@ -52,9 +53,9 @@ def gemm_in_turns(m, n, k, dtype, tile, seed, split="IN_TURNS"):
         made = []
         with recording() as launches, few if split == "STREAMED" else nullcontext():
             for least in leasts:
-                with mock.patch.object(_real_tiles, "_LEAST_SHARED", least):
+                with mock.patch.object(real_tiles, "_LEAST_SHARED", least):
                     for add in (0, 1):
-                        way = {"split": getattr(_real_tiles, split), "add": add}
+                        way = {"split": getattr(real_tiles, split), "add": add}
                         real.product(a, b, out, False, True, found, **way)
                 made.append(out.copy())
         if bool((made[0] != made[-1]).any()):
@@ -95,7 +96,8 @@ def mma_gemm(m, n, k, form, tile):
     """Two parts of a sum, the second on top of a total."""
 
     def run(device):
-        from rpukit.gemm import _tiles, tensor
+        from rpukit.gemm import tensor
+        from rpukit.gemm._tiles import tensor_tiles
 
         s = rk.Stream.from_seed(17)
         a, b = (elementwise.random_fill(s.child(c), (lines, k)) for c, lines in enumerate((m, n)))
@@ -103,7 +105,7 @@ def mma_gemm(m, n, k, form, tile):
         p, q = (tensor.factor(put(to(x), device), 1) for x in (a, b))
         where = _device.parse_device(device)
         half, out = (tensor.aligned((m, n), kind, where) for kind in (np.float32, np.uint16))
-        options = {"tile": _tiles.named(tile)}
+        options = {"tile": tensor_tiles.named(tile)}
         tensor.multiply(p, q, half, part=(0, 192), **options)
         tensor.multiply(p, q, out, part=(192, k), partial=half, total=half, **options)
         return [half, out]
@@ -131,7 +133,8 @@ def thin_gemm(m, n, k, form, tile, skip):
     """Factors that begin `skip` words into longer rows; a along its rows, b along them or not."""
 
     def run(device):
-        from rpukit.gemm import _tiles, tensor
+        from rpukit.gemm import tensor
+        from rpukit.gemm._tiles import tensor_tiles
 
         s, made = rk.Stream.from_seed(29), []
         to = rk.gemm.to_bfloat16 if form == "bfloat16" else np.float16
@@ -143,7 +146,7 @@ def thin_gemm(m, n, k, form, tile, skip):
             )
             out = _device.empty((m, n), np.uint16, _device.parse_device(device))
             p, q = tensor.in_place(a, sum_a), tensor.in_place(b, sum_b)
-            tensor.multiply(p, q, out, tile=_tiles.named(tile))
+            tensor.multiply(p, q, out, tile=tensor_tiles.named(tile))
             made.append(out)
         return made
 
@@ -157,7 +160,8 @@ def by_tile(m, n, k, tile, sum_along=1):
     """Results of a tile, rounded and not; ``sum_along``: axis of both factors along the sum."""
 
     def run(device):
-        from rpukit.gemm import _tiles, tensor
+        from rpukit.gemm import tensor
+        from rpukit.gemm._tiles import tensor_tiles
 
         s, where = rk.Stream.from_seed(47), _device.parse_device(device)
         a, b = (
@@ -167,7 +171,7 @@ def by_tile(m, n, k, tile, sum_along=1):
         p, q = tensor.in_place(a, sum_along), tensor.in_place(b, sum_along)
         made = [_device.empty((m, n), kind, where) for kind in (np.float32, np.uint16)]
         for out in made:
-            tensor.multiply(p, q, out, tile=_tiles.named(tile))
+            tensor.multiply(p, q, out, tile=tensor_tiles.named(tile))
         return made
 
     return run

@@ -11,8 +11,9 @@ import numpy as np
 import rpukit as rk
 from rpukit import _device, elementwise
 from rpukit._kernels.launch import recording
-from rpukit.gemm import _tiles, real, tensor
-from rpukit.gemm._real_tiles import DOUBLE_TILES, FLOAT_TILES
+from rpukit.gemm import real, tensor
+from rpukit.gemm._tiles import tensor_tiles
+from rpukit.gemm._tiles.real_tiles import DOUBLE_TILES, FLOAT_TILES
 from tests.golden.cases.case import Case, put
 from tests.golden.cases.gemm import by_tile, gemm, mma_gemm, thin_gemm
 
@@ -194,7 +195,7 @@ def without_slack(device):
     )
     start = put(elementwise.random_fill(s.child(2), (24, 136)), device)
     out = _device.empty((24, 136), np.float32, where)
-    tensor.multiply(p, q, out, partial=start, total=start, tile=_tiles.named("turned 64x16"))
+    tensor.multiply(p, q, out, partial=start, total=start, tile=tensor_tiles.named("turned 64x16"))
     return [out]
 
 
@@ -229,7 +230,7 @@ def ring(tile, m, n, k, sums, kind, width):
         p, q = (tensor.factor(x, along) for x, along in zip(given, sums, strict=True))
         make = _device.empty if width % 8 else tensor.aligned  # rows that begin anywhere, or not
         out = make((m, width), kind, where)
-        tensor.multiply(p, q, out, tile=_tiles.named(tile))
+        tensor.multiply(p, q, out, tile=tensor_tiles.named(tile))
         return [out[:, :n]]
 
     return run
@@ -278,7 +279,7 @@ def infinite(device):
         a[4, 7:9] = a[1:3, 5]
         a, out = put(a, device), _device.empty((16, 16), np.uint16, _device.parse_device(device))
         for tile in ("warps turned 16x16", "turned 64x16", "64x64"):
-            tensor.multiply(*(tensor.in_place(a, 1),) * 2, out, tile=_tiles.named(tile))
+            tensor.multiply(*(tensor.in_place(a, 1),) * 2, out, tile=tensor_tiles.named(tile))
             made.append(out.copy())
     return made
 
@@ -299,7 +300,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     for dtype in ("f4", "f8"):
         yield "det_gemm", Case(f"{dtype}-one-row", by_tiles(dtype, ONE_ROW))
     for tile, *shape in PARTS:
-        by_groups = isinstance(_tiles.named(tile), _tiles.Tile)
+        by_groups = isinstance(tensor_tiles.named(tile), tensor_tiles.Tile)
         kernel = "det_gemm_tensor" if by_groups else "det_gemm_mma"
         yield kernel, Case(f"parts-{tile}", by_parts(tile, *shape))
     yield "det_gemm_tensor", Case("without-slack", without_slack)

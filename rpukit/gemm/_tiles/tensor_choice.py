@@ -12,8 +12,8 @@ from rpukit._device import Device, multiprocessors
 from rpukit._kernels import Kernel, tune
 from rpukit._kernels.launch import recording
 from rpukit._kernels.replay import Replay
-from rpukit.gemm._paces import microseconds, warp_microseconds
-from rpukit.gemm._tiles import (
+from rpukit.gemm._tiles.tensor_paces import microseconds, warp_microseconds
+from rpukit.gemm._tiles.tensor_tiles import (
     ALONE,
     BRIEF,
     DEPTH,
@@ -25,7 +25,6 @@ from rpukit.gemm._tiles import (
     apart,
     clusters,
     early,
-    has_warpgroups,
     joined,
     joins,
     lone,
@@ -36,6 +35,7 @@ from rpukit.gemm._tiles import (
     usual,
     widths,
 )
+from rpukit.gemm._warpgroups import has_warpgroups
 from rpukit.gemm.lines import Factor
 
 Array = Any

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from rpukit.gemm._real_paces import microseconds
-from rpukit.gemm._real_tiles import (
+from rpukit.gemm._tiles.real_paces import microseconds
+from rpukit.gemm._tiles.real_tiles import (
     DOUBLE_TILES,
     FLOAT_TILES,
     IN_TURNS,

@@ -7,10 +7,9 @@ from dataclasses import replace
 from functools import cache
 from typing import cast
 
-from rpukit import _device
 from rpukit._device import Device, multiprocessors
 from rpukit.errors import ParameterError
-from rpukit.gemm._tile import (
+from rpukit.gemm._tiles.tensor_tile import (
     APART,
     DEPTH,
     EARLY,
@@ -234,14 +233,6 @@ def _in_cluster(name: str) -> Tile | None:
 def widths(groups: int) -> range:
     """Numbers of columns that tiles of ``groups`` warpgroups may have."""
     return range(48, (192 if groups == 3 else 256) + 1, 16)
-
-
-@cache
-def has_warpgroups(device: Device) -> bool:
-    """Whether a device has the warpgroup instructions of det_gemm_tensor.cu."""
-    if device.kind == "cpu":
-        return True
-    return str(_device.cupy().cuda.Device(device.index).compute_capability) == "90"
 
 
 def usable(tile: Tile, n_multi: int, n_segment: int = 1) -> int:

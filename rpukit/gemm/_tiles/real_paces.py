@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rpukit.gemm._real_tiles import AT_ONCE, IN_TURNS, SEGMENT, STREAMED, Problem, RealTile, shares
+from rpukit.gemm._tiles.real_tiles import (
+    AT_ONCE,
+    IN_TURNS,
+    SEGMENT,
+    STREAMED,
+    Problem,
+    RealTile,
+    shares,
+)
 
 
 class Pace(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rpukit.gemm._tiles import DEPTH, SEGMENT, SHARED, Tile, WarpTile, usable
+from rpukit.gemm._tiles.tensor_tiles import DEPTH, SEGMENT, SHARED, Tile, WarpTile, usable
 
 # Microseconds of 64 terms of the sum and of a tile besides them, of tiles of few columns where a
 # multiprocessor has as many blocks as it can.

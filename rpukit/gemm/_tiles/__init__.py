@@ -1,0 +1,1 @@
+"""Tiles of products, models of their times, and the choice among them."""
