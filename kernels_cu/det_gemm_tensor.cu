@@ -112,7 +112,7 @@ det_gemm_tensor(int n_i, int n_j, int n_r, int first, int ld, int group, const _
         while (warp < SENDERS && tiles.next(i0, j0)) {
             int n_step = tiles.last - tiles.first, n_stage = N_FROM + n_step + N_ADD;
 #if PARTS == 2
-            if (warp == 0 && begun < 2) begin_segments(tiles, counters, begun++);  // later ones once a first piece is asked for
+            if (warp == 0 && begun < 2) begin_segments(tiles, counters, begun++);  // with the second piece, all that are left
 #endif
             for (; own < n_stage; own += SENDERS) {
                 u32 to_p = at_p + s * P_BYTES, to_q = at_q + s * Q_BYTES;

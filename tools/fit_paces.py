@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import random_products
 import scan_tiles
 
-from rpukit.gemm._tiles import real_paces, real_tiles, tensor_paces, tensor_tiles
+from rpukit.gemm._tiles import real_paces, tensor_paces, tensor_tiles
 
 _N_MULTI = 132
 _TRIED, _ALIKE = 5, 2  # ways that a trial times; of one tile
@@ -57,12 +57,8 @@ def times_of(paths: list[Path]) -> list[Time]:
 def real_estimate(time: Time) -> float:
     """Estimated time of a way in float32 or float64."""
     problem = scan_tiles.problem_of(time.shape)
-    tiles = real_tiles.DOUBLE_TILES if problem.size == 8 else real_tiles.FLOAT_TILES
-    name, blocks = time.name.split(" segments")[0].rsplit(" / ", 1)
-    words = {word: split for split, word in real_tiles.WORDS.items()}
-    tile = next(t for t in tiles if t.name == name)
-    split = words[blocks] if blocks in words else int(blocks)
-    return real_paces.microseconds(tile, split, problem, _N_MULTI)
+    way = scan_tiles.real_way(time.name, problem.size)
+    return real_paces.microseconds(way.tile, way.split, problem, _N_MULTI)
 
 
 def thin_estimate(time: Time) -> float:
@@ -178,7 +174,7 @@ def main() -> int:
     parser.add_argument("files", type=Path, nargs="+")
     times = times_of(parser.parse_args().files)
     real = [x for x in times if x.shape.dtype in ("float32", "float64")]
-    real = [x for x in real if " segments" not in x.name]
+    real = [x for x in real if " segments" not in x.name and "=" not in x.name]  # usual tiles
     thin = [x for x in times if x.name.startswith("thin")]
     for mine, estimate, fit in ((real, real_estimate, fit_real), (thin, thin_estimate, fit_thin)):
         report(mine, estimate, "before")

@@ -37,6 +37,7 @@ import rpukit as rk
 from rpukit import _device
 from rpukit._kernels import compile as nvrtc
 from rpukit._kernels import replay, source
+from rpukit.errors import ParameterError
 from rpukit.gemm import real, tensor
 from rpukit.gemm._tiles import real_choice, real_paces, real_tiles, tensor_choice, tensor_tiles
 from rpukit.gemm._tiles.real_tiles import SEGMENT, Problem, RealTile
@@ -120,15 +121,18 @@ def named_ways(names: str, s: Shape) -> list[Any]:
     texts = [text.strip() for text in names.split("|") if text.strip()]
     if s.dtype not in _WIDE:
         return [tensor_tiles.named(text) for text in texts if " / " not in text]
-    return [changed(text, _WIDE[s.dtype]) for text in texts if " / " in text]
+    return [real_way(text, _WIDE[s.dtype]) for text in texts if " / " in text]
 
 
-def changed(text: str, size: int) -> Way:
+def real_way(text: str, size: int) -> Way:
     """The way of a name such as "32x32 / at once @rows_per_thread=4,stages=4"."""
     name, _, fields = (x.strip() for x in text.partition("@"))
     tile_name, blocks = name.rsplit(" / ", 1)
     tiles = real_tiles.DOUBLE_TILES if size == 8 else real_tiles.FLOAT_TILES
-    tile = next(t for t in tiles if t.name == tile_name)
+    named = {tile.name: tile for tile in tiles}
+    if tile_name not in named:
+        raise ParameterError(f"tile: got {tile_name!r}, need one of {', '.join(named)}")
+    tile = named[tile_name]
     for field, number in (x.split("=") for x in fields.split(",") if x):
         tile = replace(tile, word=f"{tile.word} {field}={number}", **{field: int(number)})
     splits = {word: split for split, word in real_tiles.WORDS.items()}

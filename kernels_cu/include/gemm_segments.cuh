@@ -19,7 +19,8 @@ __device__ __forceinline__ bool ends_segment(int at, int segment, int k) { retur
 
 #define LANES_M (THREADS_M < 4 ? THREADS_M : 4)
 #define LANES_N (32 / LANES_M)
-// Place of a thread's results in the tile: 4 x 8 lanes, of few rows fewer by more, in pairs that read the same of b; or those of a tensor core.
+// Place of a thread's results in the tile. A warp has 4 x 8 threads, in pairs that read the same of b; in a tile of one row 1 x 32; or the
+// places of a tensor core.
 struct Place {
     int m, n;
     __device__ __forceinline__ explicit Place(int thread) {

@@ -51,8 +51,8 @@ struct Tiles {
         j = (inside / lines * CJ + rank_j) * BN;
         return true;
     }
-    // Which of the last segments, of `n_last` stages, is piece `piece`, from `full` on: workers that have one full segment fewer take several,
-    // until they have as many stages, and then all workers take one in turn.
+    // Which tile's last segment, of `n_last` stages, is piece number `piece`; the first `full` pieces are full segments. Workers that have one
+    // full segment fewer first take several, until they have as many stages as the others. Then all workers take one in turn.
     static __device__ __forceinline__ int short_piece(int piece, int full, int n_worker, int n_last) {
         constexpr int other = PER < 16 ? 1 : PER / 16;  // stages for which a piece takes longer than its own
         int worker = piece % n_worker, busy = full % n_worker, free = n_worker - busy, each = 1 + PER / (n_last + other);

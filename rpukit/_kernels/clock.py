@@ -75,7 +75,7 @@ def _medians(repeats: Sequence[Callable[[], float]]) -> list[float]:
 
 
 def _cold_times(runs: Sequence[Callable[[], Any]]) -> list[float] | None:
-    """Return the seconds of each call when L2 holds other data; None without memory for them."""
+    """Return the seconds of each call when L2 holds other data; None if those do not fit."""
     cupy = _device.cupy()
     try:
         other = cupy.empty(_MORE_THAN_L2, "uint8")

@@ -1,4 +1,4 @@
-"""Which devices multiply by warpgroups."""
+"""Whether a device has the warpgroup instructions of Hopper."""
 
 from __future__ import annotations
 

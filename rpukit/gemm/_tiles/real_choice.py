@@ -1,4 +1,4 @@
-"""The choice among ways to make products of float32 and float64."""
+"""The choice of tiles for products of float32 and float64, and of the blocks that share one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TIMED = (2.8, 2e4)  # microseconds of a product: where ways differ, and in less
 
 @cache
 def pick(problem: Problem, tensor: bool, n_multi: int = 132, most: int = 1) -> Way:
-    """Choose the tile of a product, and how many blocks share it, at most `most`.
+    """Choose the tile of a product, and the number of blocks that share it: at most ``most``.
 
     ``tensor``: the tensor cores are known to compute the chain.
     """
@@ -63,7 +63,7 @@ def candidates(problem: Problem, tensor: bool, n_multi: int, most: int, n_batch:
 
 
 def ways(problem: Problem, tensor: bool, n_multi: int, most: int) -> list[Way]:
-    """List the tiles and the numbers of blocks that share one, which may be the fastest."""
+    """List the ways that may be the fastest: tiles, and how many blocks share one."""
     tiles = DOUBLE_TILES if problem.size == 8 else FLOAT_TILES
     return [
         Way(tile, split)
@@ -91,7 +91,7 @@ def _may_win(tile: RealTile, split: int, problem: Problem, n_multi: int) -> bool
 
 
 def _streams(tile: RealTile, problem: Problem, n_multi: int) -> bool:
-    """Whether equal shares may be faster: a last round of whole segments would not be full."""
+    """Whether equal shares may be faster, since a last round of whole segments is not full."""
     blocks = shares(tile, problem, n_multi)
     if tile.rows < _LEAST_STREAMED or not blocks:
         return False

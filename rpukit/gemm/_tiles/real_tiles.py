@@ -68,7 +68,7 @@ class RealTile:
         }
 
     def shared(self, trans_a: bool, trans_b: bool, size: int, room: str = "") -> int:
-        """Bytes of shared memory, for elements of `size` bytes; ``room``: see `fitted`."""
+        """Return the shared memory in bytes; ``size``: of an element; ``room``: see `fitted`."""
         unit = 4 if self.tensor else 16 // size
         elements = 0
         for lines, across in ((self.rows, trans_a), (self.columns, not trans_b)):
@@ -101,7 +101,7 @@ class RealTile:
         return replace(self, depth=depth, stages=max(least, min(stages, limit // one)))
 
     def adds_shares(self, n_segment: int) -> bool:
-        """Whether several blocks add the segments of a tile, each a share of its results."""
+        """Whether several blocks add the segments of a tile, each for a share of its results."""
         each = self.rows_per_thread * self.columns_per_thread
         return each % 4 == 0 and each * n_segment >= _LEAST_SHARED
 
@@ -195,7 +195,7 @@ class Problem(NamedTuple):
         return -(-self.k // self.segment)
 
     def parts(self, split: int) -> int:
-        """Count the blocks that share a tile."""
+        """Return how many blocks share a tile; ``split``: that number, or one of `WORDS`."""
         return split if split > 0 else self.n_segment
 
 
@@ -203,7 +203,7 @@ WORDS = {IN_TURNS: "turns", AT_ONCE: "at once", STREAMED: "streamed"}
 
 
 class Way(NamedTuple):
-    """Tile size of a product, and how many blocks work on each tile."""
+    """A tile for a product, and how many blocks share each tile of the result."""
 
     tile: RealTile
     split: int
@@ -218,7 +218,7 @@ class Way(NamedTuple):
 
 
 def room_at_once(tile: RealTile, m: int, n: int, n_segment: int) -> int:
-    """Count the partial sums that `AT_ONCE` and `STREAMED` keep: of all tiles and segments."""
+    """Count the numbers that `AT_ONCE` and `STREAMED` keep: all segments' results of all tiles."""
     return tile.count(m, n) * tile.rows * tile.columns * n_segment
 
 
