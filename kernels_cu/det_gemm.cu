@@ -13,21 +13,19 @@
 // while the one before ends. A thread owns RM x RN results. Asynchronous copies fill ST stages of TILE_K of the sum, in between the
 // multiplications; the end of a sum takes the same way, without the steps that are missing. A tile lies in shared memory as its matrix does, or with
 // TURN by lines; a thread reads 16 bytes at a time: UNIT steps of the sum of one line, or UNIT lines. By lines, fewer registers
-// hold what is read ahead: a large tile's operands are in different banks, and are read a step before they are used, across stages.
-// The steps of a stage are written out; 32 KB of instructions are kept near a multiprocessor's cores (TILE_K RM RN < 2048).
+// hold what is read ahead: a large tile's operands are in different banks, and are read a step before they are used, across stages
+// (with PIPE those of other tiles UNIT steps before). Steps of a stage are written out; 32 KB of instructions are kept near (TILE_K RM RN < 2048).
 //
-// Macros: REAL, TRANS_A, TRANS_B, TILE_M, TILE_N, TILE_K, RM, RN (RM, RN multiples of UNIT for a matrix whose
-//         lines of the result lie along memory), ST, VEC (elements a copy: 1, or UNIT, which rows have to be
-//         a multiple of; of c: results that are stored together), TURN, ADD, ALPHA, DMMA (double: on tensor cores,
-//         which make the same chain; TILE_K % 16 == 0, RM = TILE_M / 16 or TILE_M / 8: two lines of warps or one; RN even, of TILE_N
-//         4 RN or more; with COPIERS TILE_K % 32 == 0),
-//         COPIERS (threads that copy, gemm_few.cuh; with TURN they transpose matrices whose lines lie along memory), CLUSTER (1, 2, 4,
-//         8), ROOM (1: sums of segments wait in shared memory, beside the stages; in their place if CLUSTER > 1, which needs that
-//         there are not more segments), TURNS (1: as many blocks a tile as segments, ADD 0 or 1; `turns` (1 + warps that multiply
-//         of all tiles) zeros; 2: so, too, with `segments` (tiles, segments, TILE_M x TILE_N); 3: so, too, RM RN % 4 == 0, and two
-//         zeros a warp), BLOCKS (of a multiprocessor, for which there are registers), STREAM (1: blocks make equal shares, none of
-//         which is shorter than a segment (gemm_shares.cuh), with TURNS 2 or 3 if there are several segments, else 0; `turns` then
-//         has a zero more for each warp of each block, and `segments` room for a tile more for each block).
+// Macros: REAL, TRANS_A, TRANS_B, TILE_M, TILE_N, TILE_K, RM, RN, ST, VEC (elements a copy: 1, or UNIT, which rows have to be a
+//         multiple of; of c: results that are stored together), TURN, ADD, ALPHA, DMMA (double: on tensor cores, which make the same
+//         chain; TILE_K % 16 == 0, RM = TILE_M / 16 or TILE_M / 8: two lines of warps or one; RN even, of TILE_N 4 RN or more; with
+//         COPIERS TILE_K % 32 == 0), COPIERS (threads that copy, gemm_few.cuh; with TURN they transpose matrices whose lines lie along
+//         memory), CLUSTER (1, 2, 4, 8), ROOM (1: sums of segments wait in shared memory, beside the stages; in their place if
+//         CLUSTER > 1, which needs that there are not more segments), TURNS (1: as many blocks a tile as segments, ADD 0 or 1; `turns`
+//         (1 + warps that multiply of all tiles) zeros; 2: so, too, with `segments` (tiles, segments, TILE_M x TILE_N); 3: so, too,
+//         RM RN % 4 == 0, and two zeros a warp), BLOCKS (of a multiprocessor, for which there are registers), PIPE (1: for few of them),
+//         STREAM (1: blocks make equal shares, none of which is shorter than a segment (gemm_shares.cuh), with TURNS 2 or 3 if there are
+//         several segments, else 0; `turns` then has a zero more for each warp of each block, and `segments` room for a tile more for each).
 // mirror: rpukit/gemm/_mirror/real.py::det_gemm
 // op: rpukit.gemm.det_gemm
 // bits: exact
@@ -37,7 +35,7 @@
 // check: TILE_K=8 RM=16 ST=8 VEC_A=4 VEC_B=4 TURN=1 ADD=2
 // check: TILE_K=8 RM=16 ST=8 VEC_A=4 VEC_B=4 TURN=1 ADD=3 ALPHA=-0x1.8p-7 TRANS_A=1
 // check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7
-// check: TILE_M=32 TILE_N=32 TILE_K=32 RM=4 RN=4 ST=6 VEC_A=4 VEC_B=2
+// check: TILE_M=40 TILE_N=64 TILE_K=32 RM=5 RN=4 VEC_A=4 VEC_B=2 PIPE=1 TURNS=3
 // check: REAL=double TILE_M=64 TILE_N=64 RM=4 RN=8 ST=4 VEC_A=2 VEC_B=2 DMMA=1
 // check: REAL=double TILE_M=128 TILE_N=64 RM=8 RN=8 ST=3 VEC_A=2 VEC_B=2 DMMA=1 TRANS_A=1 TRANS_B=1
 // check: REAL=double TILE_M=128 TILE_N=128 TILE_K=32 RM=8 RN=8 ST=3 VEC_A=2 VEC_B=2 VEC_C=2 DMMA=1
@@ -139,6 +137,9 @@
 #ifndef BLOCKS
 #define BLOCKS 1
 #endif
+#ifndef PIPE
+#define PIPE 0
+#endif
 #define THREADS_M (TILE_M / RM)
 #define THREADS_N (TILE_N / RN)
 #define THREADS (THREADS_M * THREADS_N)
@@ -150,7 +151,6 @@
 #define ACROSS(ALONG) (COPIERS && TURN ? 0 : ALONG || TURN)
 #define ACROSS_A ACROSS(TRANS_A)
 #define ACROSS_B ACROSS(!TRANS_B)
-#define PIPED (!COPIERS && (DMMA || (ACROSS_A && ACROSS_B && RM * RN >= 32)))  // operands are read ahead across stages
 #define ROW(ALONG, LINES) (ACROSS(ALONG) ? LINES + (DMMA ? 4 : ALONG ? 0 : UNIT) : TILE_K + (DMMA ? 4 : UNIT))
 #define SIZE(ALONG, LINES) ((ACROSS(ALONG) ? TILE_K : LINES) * ROW(ALONG, LINES))
 #define ROW_A ROW(TRANS_A, TILE_M)

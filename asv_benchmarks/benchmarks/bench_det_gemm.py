@@ -72,6 +72,20 @@ class EqualShares(OddRows):
     )
 
 
+class SmallResults(OddRows):
+    """Some 100,000 results of one to eight segments, for which few tiles have the right size."""
+
+    params = (
+        DEVICES,
+        [
+            (552, 1384, 248, "float32"),
+            (154, 592, 1880, "float32"),
+            (66, 6248, 552, "float32"),
+            (302, 2068, 1156, "float32"),
+        ],
+    )
+
+
 class SharedSegments(OddRows):
     """A long 16-bit sum, whose segments blocks make and add together, and a short one."""
 

@@ -11,7 +11,7 @@ __device__ __forceinline__ void multiply_step(REAL (&acc)[RM][RN], const REAL (&
     }
 }
 
-#if PIPED
+#if ACROSS_A && ACROSS_B && RM * RN >= 32
 // What a step needs is read while the one before is multiplied; of the next stage, too, once that is there.
 __device__ __forceinline__ const REAL *lane_a(const REAL *as, int tm) { return as + row_of(0, tm); }
 __device__ __forceinline__ const REAL *lane_b(const REAL *bs, int tn) { return bs + column_of(0, tn); }
@@ -59,11 +59,31 @@ struct Units {  // UNIT steps of a thread's lines
             if (u < left) multiply_step(acc, a, b, u);
     }
 };
+__device__ __forceinline__ const REAL *lane_a(const REAL *as, int tm) { return as + row_of(0, tm) * (ACROSS_A ? 1 : ROW_A); }
+__device__ __forceinline__ const REAL *lane_b(const REAL *bs, int tn) { return bs + column_of(0, tn) * (ACROSS_B ? 1 : ROW_B); }
+#if PIPE
+static_assert(TILE_K / UNIT % 2 == 0, "macros");
+struct Ahead {
+    Units units[2];
+    __device__ __forceinline__ void begin(const REAL *as, const REAL *bs) { units[0].read(as, bs, 0); }
+};
+template <class Arrived>
+__device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], Ahead &v, const REAL *as, const REAL *bs, const REAL *as_next, const REAL *bs_next,
+                                         CopiesA &ca, CopiesB &cb, Arrived arrived) {
+#pragma unroll
+    for (int p = 0; p < TILE_K; p += UNIT) {
+        int now = p / UNIT % 2;
+        ca.part(p / UNIT), cb.part(p / UNIT);
+        if (p + UNIT < TILE_K) v.units[1 - now].read(as, bs, p + UNIT);
+        else arrived(), v.units[1 - now].read(as_next, bs_next, 0);
+        v.units[now].multiply(acc, UNIT);
+        hold(acc);  // else operands of many units would be in registers
+    }
+}
+#else
 struct Ahead {
     __device__ __forceinline__ void begin(const REAL *, const REAL *) {}
 };
-__device__ __forceinline__ const REAL *lane_a(const REAL *as, int tm) { return as + row_of(0, tm) * (ACROSS_A ? 1 : ROW_A); }
-__device__ __forceinline__ const REAL *lane_b(const REAL *bs, int tn) { return bs + column_of(0, tn) * (ACROSS_B ? 1 : ROW_B); }
 template <class Arrived>
 __device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], Ahead &, const REAL *as, const REAL *bs, const REAL *, const REAL *, CopiesA &ca,
                                          CopiesB &cb, Arrived arrived) {
@@ -78,10 +98,11 @@ __device__ __forceinline__ void multiply(REAL (&acc)[RM][RN], Ahead &, const REA
         read(p + AHEAD * UNIT);
         ca.part(p / UNIT), cb.part(p / UNIT);
         v[p / UNIT % (AHEAD + 1)].multiply(acc, UNIT);
-        if (RM * RN < 16) hold(acc);  // else operands of many units would be in registers
+        if (RM * RN < 16) hold(acc);  // as above
     }
     arrived();
 }
+#endif
 // The end of the sum: `left` steps of a stage.
 __device__ __forceinline__ void multiply_end(REAL (&acc)[RM][RN], Ahead &, const REAL *as, const REAL *bs, int left) {
     Units v, w;

@@ -24,8 +24,9 @@ _MOST_SHARED = 1 << 15  # bytes of the results of a tile that several blocks sha
 _MOST_TURNS, _MOST_AT_ONCE = 256, 1 << 26  # segments of a sum; bytes of their results
 _LEAST_STREAMED, _MOST_ROUNDS = 32, 8  # rows of tiles that are streamed; rounds of their pieces
 _NO_TURNS = ("128x128", "128x128 tensor")  # which lose by them
-_NEAR, _NEARLY = 6, 1.4  # ways that are timed; their time by the model, as a multiple of the least
-_OF_BATCH, _ALIKE = 3, 2  # so many of them for the exact batch; of one tile
+_NEAR = {4: 6, 8: 8}  # ways that are timed, by the bytes of an element
+_NEARLY = 1.4  # their time by the model, at most, as a multiple of the least
+_OF_BATCH, _ALIKE = 4, 2  # so many of them for the exact batch; of one tile
 _TIMED = (2.8, 2e4)  # microseconds of a product: where ways differ, and in less than a second
 
 
@@ -44,7 +45,7 @@ def pick(problem: Problem, tensor: bool, n_multi: int = 132, most: int = 1) -> W
 @cache
 def candidates(problem: Problem, tensor: bool, n_multi: int, most: int, n_batch: int) -> list[Way]:
     """Ways that may be the fastest, the choice of `pick` first; ``n_batch``: as times are kept."""
-    first = pick(problem, tensor, n_multi, most)
+    first, near = pick(problem, tensor, n_multi, most), _NEAR[problem.size]
     if not _TIMED[0] <= microseconds(first.tile, first.split, problem, n_multi) <= _TIMED[1]:
         return [first]
     found = [first]
@@ -55,7 +56,7 @@ def candidates(problem: Problem, tensor: bool, n_multi: int, most: int, n_batch:
         }
         limit = _NEARLY * min(times.values())
         for way in sorted(times, key=times.__getitem__):
-            enough = min(_OF_BATCH, _NEAR) if size is problem else _NEAR
+            enough = min(_OF_BATCH, near) if size is problem else near
             alike = sum(way.tile is one.tile for one in found)
             if len(found) < enough and times[way] <= limit and alike < _ALIKE and way not in found:
                 found.append(way)

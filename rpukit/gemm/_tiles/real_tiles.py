@@ -35,6 +35,7 @@ class RealTile:
     most: int = 16  # blocks a multiprocessor, for which it has registers
     bound: bool = False  # whether the compiler is told to leave registers for that many
     beside: int = 0  # blocks a multiprocessor, for which it gives up stages
+    pipe: bool = False  # operands are read across stages, for few blocks with more registers
     word: str = ""  # for its name, of two of one size
 
     @property
@@ -65,6 +66,7 @@ class RealTile:
             "TURN": int(self.turn),
             "COPIERS": self.copiers,
             "BLOCKS": self.most if self.bound else 1,
+            "PIPE": int(self.pipe),
         }
 
     def shared(self, trans_a: bool, trans_b: bool, size: int, room: str = "") -> int:
@@ -147,6 +149,12 @@ FLOAT_TILES = (
     RealTile(4, 128, 32, 1, 4, 3, across=True, held=(32, 6), word=" flat"),
     RealTile(1, 32, 64, 1, 1, 6, copiers=128),
     RealTile(1, 64, 64, 1, 1, 4, copiers=64),
+    RealTile(24, 64, 32, 3, 4, 4, held=(32, 4), most=4, pipe=True),
+    RealTile(40, 64, 32, 5, 4, 4, held=(32, 4), most=3, pipe=True),
+    RealTile(48, 64, 32, 6, 4, 4, held=(32, 4), most=2, pipe=True),
+    RealTile(48, 64, 32, 6, 4, 4, held=(32, 4), most=3, word=" dense"),
+    RealTile(64, 48, 32, 4, 6, 4, held=(32, 4), most=3),
+    RealTile(56, 64, 32, 7, 4, 4, held=(32, 4), most=3),
 )
 DOUBLE_TILES = (
     RealTile(128, 128, 32, 8, 8, 3, tensor=True, most=1),

@@ -130,6 +130,19 @@ ROWS_OF_DOUBLES = (
     Product("64x64 tensor", 67, 65, 37, add=2),
     Product("32x32 tensor", 33, 31, 5 * 32, segment=32),
 )
+# Tiles whose operands are read across stages, and others of 5 to 7 rows or columns a thread.
+BETWEEN = (
+    Product("24x64", 25, 67, 7 * 32 + 5, "tt"),
+    Product("24x64", 24, 64, 8 * 32, "nt", segment=64, split=-1),
+    Product("40x64", 41, 66, 5 * 32 + 3, "tn", segment=64),
+    Product("40x64", 39, 64, 8 * 32, "tt", split=2, segment=32, add=1),
+    Product("48x64", 47, 70, 6 * 32 + 9, segment=64, split=-1),
+    Product("48x64", 3, 5, 32 + 5, vanishing=True),
+    Product("48x64", 20, 20, 70, add=2),
+    Product("48x64 dense", 49, 65, 7 * 32 + 1, "tn", segment=64),
+    Product("64x48", 65, 50, 6 * 32 + 3, "nt", segment=64),
+    Product("56x64", 57, 64, 5 * 32 + 2, "tn"),
+)
 # Tiles of one row: all layouts, sums that end within a stage, segments in each way.
 ONE_ROW = (
     Product("1x32 few", 1, 70, 9 * 64 + 5, "nt"),
@@ -297,6 +310,7 @@ def cases() -> Iterator[tuple[str, Case]]:
     yield "det_gemm", Case("f8-high", by_tiles("f8", HIGH_DOUBLES))
     yield "det_gemm", Case("f4-rows", by_tiles("f4", ROWS))
     yield "det_gemm", Case("f8-rows", by_tiles("f8", ROWS_OF_DOUBLES))
+    yield "det_gemm", Case("f4-between", by_tiles("f4", BETWEEN))
     for dtype in ("f4", "f8"):
         yield "det_gemm", Case(f"{dtype}-one-row", by_tiles(dtype, ONE_ROW))
     for tile, *shape in PARTS:
