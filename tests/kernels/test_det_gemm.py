@@ -7,7 +7,7 @@ import rpukit as rk
 from rpukit import _workers
 from rpukit._kernels import tune
 from rpukit._kernels.launch import recording
-from rpukit.errors import DTypeError, ShapeError
+from rpukit.errors import DTypeError, KernelCompileError, ShapeError
 from rpukit.gemm import real
 from rpukit.gemm._tiles import real_choice, real_tiles
 from rpukit.gemm._tiles.real_tiles import AT_ONCE, DOUBLE_TILES, FLOAT_TILES, IN_TURNS, STREAMED
@@ -168,6 +168,22 @@ TURNS = (  # tile, terms
 def adding(request, monkeypatch):
     """Segments that are added by those blocks that end last, or by one."""
     monkeypatch.setattr(real_tiles, "_LEAST_SHARED", request.param)
+
+
+@pytest.mark.parametrize("split", [2, 4, 8])
+def test_which_tiles_blocks_can_share(split):
+    """A way is listed if, and only if, the kernel has equal shares for so many blocks."""
+    problem = real_tiles.Problem(100, 90, 10 * 1024, 4, False, False, True)
+    listed = {way.tile for way in real_choice.ways(problem, True, 132, 8) if way.split == split}
+    small = {t for t in FLOAT_TILES if not t.copiers and t.rows * t.columns * 4 <= 1 << 15}
+    taken = {tile for tile in small if tile.splits_by(split)}
+    assert {tile for tile in listed if not tile.copiers} == taken
+    for tile in (t for t in FLOAT_TILES if t.rows in (24, 56)):
+        if tile in taken:
+            compare(tile, (tile.rows + 1, 9, 3 * 1024 + 5), [(False, False)], split)
+        else:
+            with pytest.raises(KernelCompileError, match="equal turns"):
+                compare(tile, (tile.rows + 1, 9, 3 * 1024 + 5), [(False, False)], split)
 
 
 @pytest.mark.sweep

@@ -83,7 +83,7 @@ def _may_win(tile: RealTile, split: int, problem: Problem, n_multi: int) -> bool
         return False
     if split > 0:
         small = split == 1 or tile.rows * tile.columns * size <= _MOST_SHARED
-        return small and parts < 2 * n_segment
+        return small and parts < 2 * n_segment and tile.splits_by(split)
     if n_segment > _MOST_TURNS or tile.name in _NO_TURNS:
         return False
     if split != IN_TURNS and room_at_once(tile, m, n, n_segment) * size > _MOST_AT_ONCE:

@@ -102,10 +102,18 @@ class RealTile:
         least = 3 if self.copiers else 2
         return replace(self, depth=depth, stages=max(least, min(stages, limit // one)))
 
+    @property
+    def each(self) -> int:
+        """Number of results of a thread."""
+        return self.rows_per_thread * self.columns_per_thread
+
     def adds_shares(self, n_segment: int) -> bool:
         """Whether several blocks add the segments of a tile, each for a share of its results."""
-        each = self.rows_per_thread * self.columns_per_thread
-        return each % 4 == 0 and each * n_segment >= _LEAST_SHARED
+        return self.each % 4 == 0 and self.each * n_segment >= _LEAST_SHARED
+
+    def splits_by(self, split: int) -> bool:
+        """Whether the threads of ``split`` blocks can add as many results each, or at most one."""
+        return self.each % split == 0 or self.each < split
 
     def together(self, trans_a: bool, trans_b: bool, size: int, room: str) -> int:
         """Number of blocks that a multiprocessor runs at a time."""
