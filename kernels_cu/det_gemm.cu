@@ -24,8 +24,8 @@
 //         CLUSTER > 1, which needs that there are not more segments), TURNS (1: as many blocks a tile as segments, ADD 0 or 1; `turns`
 //         (1 + warps that multiply of all tiles) zeros; 2: so, too, with `segments` (tiles, segments, TILE_M x TILE_N); 3: so, too,
 //         RM RN % 4 == 0, and two zeros a warp), BLOCKS (of a multiprocessor, for which there are registers), PIPE (1: for few of them),
-//         STREAM (1: blocks make equal shares, none of which is shorter than a segment (gemm_shares.cuh), with TURNS 2 or 3 if there are
-//         several segments, else 0; `turns` then has a zero more for each warp of each block, and `segments` room for a tile more for each).
+//         BY_CACHE (1: of a, + 2: of b: copies by way of the first cache, for rows that begin within sectors), STREAM (1: equal shares for blocks, none
+//         shorter than a segment (gemm_shares.cuh); if there are several, TURNS 2 or 3, `turns` a zero more for each warp of each block, `segments` a tile).
 // mirror: rpukit/gemm/_mirror/real.py::det_gemm
 // op: rpukit.gemm.det_gemm
 // bits: exact
@@ -56,7 +56,7 @@
 // check: TILE_M=96 TILE_N=64 RM=12 RN=4 TURN=1 TURNS=1 TRANS_B=1
 // check: TILE_M=64 TILE_N=64 TILE_K=32 RN=4 ST=3 VEC_A=4 VEC_B=4 TURN=1 TURNS=2
 // check: REAL=double TILE_M=80 TILE_N=64 RM=10 RN=4 VEC_A=2 VEC_B=2 DMMA=1 TURNS=1
-// check: REAL=double TILE_M=48 TILE_N=64 TILE_K=32 RM=6 RN=4 ST=3 VEC_A=2 VEC_B=2 DMMA=1 TURNS=2 TRANS_B=1
+// check: REAL=double TILE_M=48 TILE_N=64 TILE_K=32 RM=6 RN=4 ST=3 VEC_A=2 VEC_B=2 DMMA=1 TURNS=2 TRANS_B=1 BY_CACHE=3
 // check: REAL=double TILE_M=32 TILE_N=64 RM=2 RN=8 ST=5 VEC_A=2 VEC_B=2 DMMA=1 ROOM=1 TRANS_A=1
 // check: TILE_M=4 TILE_N=16 TILE_K=128 RM=1 RN=1 ST=7 COPIERS=64 VEC_A=4 VEC_B=1 TURNS=2
 // check: TILE_M=64 TILE_N=32 TILE_K=64 RM=4 RN=4 ST=3 VEC_A=4 VEC_B=4 VEC_C=4
@@ -140,6 +140,9 @@
 #ifndef PIPE
 #define PIPE 0
 #endif
+#ifndef BY_CACHE
+#define BY_CACHE 0
+#endif
 #define THREADS_M (TILE_M / RM)
 #define THREADS_N (TILE_N / RN)
 #define THREADS (THREADS_M * THREADS_N)
@@ -165,9 +168,6 @@ __device__ __forceinline__ int row_of(int r, int tm) { return DMMA ? tm + r / 2 
 __device__ __forceinline__ int column_of(int q, int tn) { return DMMA ? tn + q / 2 * 8 + q % 2 : line_of<RN, ACROSS_B, THREADS_N>(q, tn); }
 __device__ __forceinline__ REAL element_a(const REAL *tile, int line, int p) { return tile[ACROSS_A ? p * ROW_A + line : line * ROW_A + p]; }
 __device__ __forceinline__ REAL element_b(const REAL *tile, int line, int p) { return tile[ACROSS_B ? p * ROW_B + line : line * ROW_B + p]; }
-
-using CopiesA = Copies<TILE_M, TRANS_A, VEC_A>;
-using CopiesB = Copies<TILE_N, !TRANS_B, VEC_B>;
 
 #include "gemm_segments.cuh"
 #if STREAM

@@ -1,4 +1,4 @@
-// Loads of det_gemm.cu's factors into shared memory. Uses its macros REAL, TILE_K, THREADS, COPIERS, TURN, UNIT, ROW.
+// Loads of det_gemm.cu's factors into shared memory. Uses its macros.
 #pragma once
 #include "rk_shared.cuh"
 
@@ -12,8 +12,8 @@ using Unit = Some<UNIT>;
 __device__ __forceinline__ int copy_thread() { return COPIERS ? threadIdx.x % 32 : threadIdx.x; }
 
 // The copies of a thread for a stage: LINES x TILE_K at (line0, k0) of a matrix (n_line, n_k), or with ALONG (n_k, n_line). So many
-// neighbouring threads copy a row that all of them do; a transposing copy of 8 x 4 elements goes to different banks.
-template <int LINES, int ALONG, int VEC> struct Copies {
+// neighbouring threads copy a row that all of them do; a transposing copy of 8 x 4 elements goes to different banks. CACHED: see rk_copy.
+template <int LINES, int ALONG, int VEC, bool CACHED> struct Copies {
     static constexpr bool turned = TURN && (COPIERS ? ALONG : !ALONG);
     static constexpr int vec = turned ? 1 : VEC, rows = ALONG ? TILE_K : LINES, across = (ALONG ? LINES : TILE_K) / vec;
     static constexpr int even = across & -across, most = turned ? 8 : COPY_THREADS & -COPY_THREADS;
@@ -60,7 +60,7 @@ template <int LINES, int ALONG, int VEC> struct Copies {
     // never used.
     template <int N> __device__ __forceinline__ void whole(int u) {
         next<N>(u, [&](int v) {
-            if ((asks ? ALONG ? at(v) : row(v) : 0) < left) rk_copy<vec * size>(to, from, vec * size);
+            if ((asks ? ALONG ? at(v) : row(v) : 0) < left) rk_copy<vec * size, CACHED>(to, from, vec * size);
         });
     }
     // Part `number` of a stage, all steps of which exist.
@@ -80,7 +80,10 @@ template <int LINES, int ALONG, int VEC> struct Copies {
     __device__ __forceinline__ void all(const REAL *x, int last) {
         next<count>(0, [&](int u) {
             bool there = (ALONG ? at(u) : row(u)) < left && p + (ALONG ? row(u) : at(u)) < last;
-            rk_copy<vec * size>(to, there ? from : x, there ? vec * size : 0);
+            rk_copy<vec * size, CACHED>(to, there ? from : x, there ? vec * size : 0);
         });
     }
 };
+
+using CopiesA = Copies<TILE_M, TRANS_A, VEC_A, BY_CACHE % 2>;
+using CopiesB = Copies<TILE_N, !TRANS_B, VEC_B, BY_CACHE / 2>;

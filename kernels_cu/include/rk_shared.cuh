@@ -15,13 +15,16 @@ __device__ __forceinline__ u32 rk_shared_address(const void *p) { return (u32)__
 __device__ __forceinline__ const char *rk_at(u32 address) { return (const char *)__cvta_shared_to_generic(address); }
 #endif
 
-// Up to BYTES (4, 8, 16) from global to shared memory without waiting; zeros after the first n_byte.
-template <int BYTES> __device__ __forceinline__ void rk_copy(u32 shared, const void *global, int n_byte) {
+// Up to BYTES (4, 8, 16) from global to shared memory without waiting; zeros after the first n_byte. CACHED: 16 bytes by way of the first
+// cache, as fewer always are.
+template <int BYTES, bool CACHED = false> __device__ __forceinline__ void rk_copy(u32 shared, const void *global, int n_byte) {
 #ifdef RK_ON_CPU
     oncpu::copy(rk_shared(shared), global, BYTES, n_byte);
 #else
-    if (BYTES == 16)
+    if (BYTES == 16 && !CACHED)
         asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(n_byte) : "memory");
+    else if (BYTES == 16)
+        asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(n_byte) : "memory");
     else
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(global), "n"(BYTES), "r"(n_byte) : "memory");
 #endif

@@ -37,6 +37,7 @@ from rpukit.gemm._warpgroups import has_warpgroups
 Array = Any
 
 _DET_GEMM = Kernel("det_gemm")
+_SECTOR = 32  # bytes that are read from memory at a time
 # Terms of a sum up to which a launch begins while the one before ends: it saves 0.5 us. Its blocks
 # take the first places that become free, so of longer ones some multiprocessors get too many.
 _SHORT = 256
@@ -220,6 +221,7 @@ def start(
         "VEC_B": vectors[1],
         "VEC_C": vectors[2] if split < 2 and vectors[2] * size == ALIGNMENT else 1,
         **fitted.macros,
+        "BY_CACHE": _cached(m if trans_a else k, size) + 2 * _cached(k if trans_b else n, size),
         "ROOM": int(room == "beside"),
         "CLUSTER": max(1, split),
         "TURNS": turns + at_once + shared,
@@ -237,6 +239,11 @@ def start(
         at_once * room_at_once(tile, m, n, n_segment) + n_share * tile.rows * tile.columns,
         early=n_block <= n_multi or (n_multi > 0 and min(k, segment) <= _SHORT),
     )
+
+
+def _cached(width: int, size: int) -> int:
+    """Whether rows of so many float64 begin within sectors, so that copies share these."""
+    return int(size == 8 and width * size % _SECTOR == ALIGNMENT)
 
 
 def vector(x: Array) -> int:

@@ -346,6 +346,18 @@ def test_a_single_column_lies_like_a_row(dtype):
     assert flags == [[0, 0], [0, 1]]
 
 
+@pytest.mark.parametrize(
+    ("k", "n", "by_cache"), [(40, 64, 0), (42, 64, 1), (40, 66, 2), (42, 66, 3)]
+)
+def test_rows_of_doubles_within_sectors(k, n, by_cache):
+    """Copies go by way of the first cache where rows begin at odd multiples of 16 bytes."""
+    for tile, expected in ((DOUBLE_TILES[2], by_cache), (FLOAT_TILES[3], 0)):
+        size = 8 if tile in DOUBLE_TILES else 4
+        given = tile, (5, n, k), size, False, False, (2, 2, 2), 232448
+        assert int(real.start(*given).variant.macros.get("BY_CACHE", 0)) == expected
+    compare(DOUBLE_TILES[2], (5, n, k), [(False, False)])
+
+
 def test_which_launches_begin_early():
     """Those with a multiprocessor for each block, or with short blocks."""
     tile, options = FLOAT_TILES[3], {"n_multi": 132}
