@@ -14,7 +14,7 @@
 // multiplications; the end of a sum takes the same way, without the steps that are missing. A tile lies in shared memory as its matrix does, or with
 // TURN by lines; a thread reads 16 bytes at a time: UNIT steps of the sum of one line, or UNIT lines. By lines, fewer registers
 // hold what is read ahead: a large tile's operands are in different banks, and are read a step before they are used, across stages
-// (with PIPE those of other tiles UNIT steps before). Steps of a stage are written out; 32 KB of instructions are kept near (TILE_K RM RN < 2048).
+// (with PIPE those of other tiles, UNIT steps before). A stage's steps are written out; a multiprocessor keeps 32 KB of instructions (TILE_K RM RN < 2048).
 //
 // Macros: REAL, TRANS_A, TRANS_B, TILE_M, TILE_N, TILE_K, RM, RN, ST, VEC (elements a copy: 1, or UNIT, which rows have to be a
 //         multiple of; of c: results that are stored together), TURN, ADD, ALPHA, DMMA (double: on tensor cores, which make the same
@@ -25,7 +25,7 @@
 //         (1 + warps that multiply of all tiles) zeros; 2: so, too, with `segments` (tiles, segments, TILE_M x TILE_N); 3: so, too,
 //         RM RN % 4 == 0, and two zeros a warp), BLOCKS (of a multiprocessor, for which there are registers), PIPE (1: for few of them),
 //         BY_CACHE (1: of a, + 2: of b: copies by way of the first cache, for rows that begin within sectors), STREAM (1: equal shares for blocks, none
-//         shorter than a segment (gemm_shares.cuh); if there are several, TURNS 2 or 3, `turns` a zero more for each warp of each block, `segments` a tile).
+//         shorter than a segment, gemm_shares.cuh; with several segments TURNS is 2 or 3; for each block `turns` has a zero a warp more, `segments` a tile).
 // mirror: rpukit/gemm/_mirror/real.py::det_gemm
 // op: rpukit.gemm.det_gemm
 // bits: exact
