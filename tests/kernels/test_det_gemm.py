@@ -170,6 +170,20 @@ def adding(request, monkeypatch):
     monkeypatch.setattr(real_tiles, "_LEAST_SHARED", request.param)
 
 
+@pytest.mark.sweep
+@pytest.mark.parametrize("tile", TILES, ids=lambda t: t.name)
+def test_every_way_of_a_tile_compiles(tile):
+    """However blocks may share it, with copies of any width, each in one of the layouts."""
+    size, number = 8 if tile in DOUBLE_TILES else 4, TILES.index(tile)
+    for split in (*real_tiles.SPLITS, *real_tiles.WORDS):
+        for wide in (1, 2, 4)[: 2 if size == 8 else 3]:
+            number += 1
+            given = (700, 520, 9100), size, number % 2 > 0, number % 4 > 1, (wide, wide, wide)
+            one = real.start(tile, *given, 232448, split=split, n_multi=132)
+            if split < 1 or tile.splits_by(split):
+                runner.check(one.variant)
+
+
 @pytest.mark.parametrize("split", [2, 4, 8])
 def test_which_tiles_blocks_can_share(split):
     """A way is listed if, and only if, the kernel has equal shares for so many blocks."""
@@ -178,12 +192,10 @@ def test_which_tiles_blocks_can_share(split):
     small = {t for t in FLOAT_TILES if not t.copiers and t.rows * t.columns * 4 <= 1 << 15}
     taken = {tile for tile in small if tile.splits_by(split)}
     assert {tile for tile in listed if not tile.copiers} == taken
-    for tile in (t for t in FLOAT_TILES if t.rows in (24, 56)):
-        if tile in taken:
-            compare(tile, (tile.rows + 1, 9, 3 * 1024 + 5), [(False, False)], split)
-        else:
-            with pytest.raises(KernelCompileError, match="equal turns"):
-                compare(tile, (tile.rows + 1, 9, 3 * 1024 + 5), [(False, False)], split)
+    for tile in small - taken:
+        sizes = (100, 90, 10 * 1024), 4, False, False, (4, 4, 4)
+        with pytest.raises(KernelCompileError, match="equal turns"):
+            runner.check(real.start(tile, *sizes, 232448, split=split).variant)
 
 
 @pytest.mark.sweep

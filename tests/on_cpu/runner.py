@@ -173,14 +173,34 @@ def fibers(compiler: str, options: Sequence[str], key: str) -> Path:
 
 def build(variant: Variant, text: str, options: Sequence[str], target: Path, common: str) -> None:
     """Compile a kernel to a file."""
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
-    if compiler is None:
-        raise KernelCompileError("no g++ to run kernels on the CPU: install g++, or set CXX")
-    places = [f"-I{header(compiler, options, common)}", f"-I{HERE}"]
-    units = ["-x", "c++", "-", "-x", "none", str(fibers(compiler, options, common))]
+    compiler = gxx()
+    units = ["-x", "none", str(fibers(compiler, options, common))]
     # A quarter of the time of a small kernel less than with the usual linker.
     linker = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []
-    done = compiled([compiler, *units, *options, *linker, *places, "-o", str(target)], text)
+    given = [*units, *options, *linker, "-o", str(target)]
+    run_compiler(variant, text, given, header(compiler, options, common))
+
+
+def check(variant: Variant) -> None:
+    """Raise `KernelCompileError` if the compiler refuses a kernel; make nothing of it."""
+    options = flags()
+    text, common, _ = keys(variant, options, races=False)
+    alone = [option for option in options if option != "-shared" and not option.startswith("-l")]
+    run_compiler(variant, text, [*alone, "-fsyntax-only"], header(gxx(), options, common))
+
+
+def gxx() -> str:
+    """The compiler."""
+    found = shutil.which(os.environ.get("CXX", "g++"))
+    if found is None:
+        raise KernelCompileError("no g++ to run kernels on the CPU: install g++, or set CXX")
+    return found
+
+
+def run_compiler(variant: Variant, text: str, given: Sequence[str], ours: Path) -> None:
+    """Run the compiler on a kernel; ``ours``: where our header is."""
+    compiler = gxx()
+    done = compiled([compiler, "-x", "c++", "-", *given, f"-I{ours}", f"-I{HERE}"], text)
     if done.returncode:
         raise KernelCompileError(
             f"{variant.source.path.name} does not compile with {compiler}:\n{done.stderr}",
