@@ -27,7 +27,7 @@ import scan_tiles
 from rpukit.gemm._tiles import real_paces, tensor_paces, tensor_tiles
 
 _N_MULTI = 132
-_TRIED, _ALIKE = 5, 2  # ways that a trial times; of one tile
+_TRIED, _ALIKE = 6, 2  # ways that a trial times; of one tile
 _FAR = 1.5  # times of the fastest: a way beyond counts a third
 _LEAST = 8  # times of a tile, to fit it
 _KEEP = 0.3  # how strongly a parameter stays what it was

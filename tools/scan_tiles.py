@@ -8,7 +8,8 @@ python tools/scan_tiles.py --random 0 --shapes float32/NN/552x1384x248 \
 The choice of a tile is fitted to these times. `--cells` names a file of
 `measure_gemm.py --random`, of which the cells that lose are scanned. `--also` names more ways: in
 16-bit types tiles, in float32 and float64 tiles and how blocks share them, with other fields of
-`RealTile` behind an @. Kernels are compiled by many processes at first.
+`RealTile` behind an @, and other segments, whose bits differ. Kernels are compiled by many
+processes at first.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ from rpukit._kernels import replay, source
 from rpukit.errors import ParameterError
 from rpukit.gemm import real, tensor
 from rpukit.gemm._tiles import real_choice, real_paces, real_tiles, tensor_choice, tensor_tiles
-from rpukit.gemm._tiles.real_tiles import SEGMENT, Problem, RealTile
+from rpukit.gemm._tiles.real_tiles import SEGMENT, STREAMED, Problem, RealTile
 from rpukit.gemm.formats import bits
 
 _TURNS = 2
 _SPAN = 3e3  # microseconds that a replay lasts at most, where several turns do not fit
 _WIDE = {"float32": 4, "float64": 8}
 _MOST_WAYS = 10
+_SEGMENTS = " segments of "  # in names
 DEVICE = "gpu"  # for which `choice` chooses
 Shape = random_products.Shape
 
@@ -64,7 +66,7 @@ def label(t: Any) -> str:
     """Name of a way to make a product, unique among those that are tried."""
     if not isinstance(t, Way):
         return str(t.name)
-    own = "" if t.segment == SEGMENT else f" segments of {t.segment}"
+    own = "" if t.segment == SEGMENT else f"{_SEGMENTS}{t.segment}"
     return f"{t.tile.name} / {real_tiles.WORDS.get(t.split, t.split)}{own}"
 
 
@@ -121,13 +123,21 @@ def named_ways(names: str, s: Shape) -> list[Any]:
     texts = [text.strip() for text in names.split("|") if text.strip()]
     if s.dtype not in _WIDE:
         return [tensor_tiles.named(text) for text in texts if " / " not in text]
-    return [real_way(text, _WIDE[s.dtype]) for text in texts if " / " in text]
+    ways = [real_way(text, _WIDE[s.dtype]) for text in texts if " / " in text]
+    return [way for way in ways if way.split != STREAMED or _has_shares(way, s)]
+
+
+def _has_shares(way: Way, s: Shape) -> bool:
+    """Whether blocks can make equal shares of the product; else a block makes each tile."""
+    problem = problem_of(s)._replace(segment=way.segment)
+    return real_tiles.shares(way.tile, problem, 132) > 0
 
 
 def real_way(text: str, size: int) -> Way:
-    """The way of a name such as "32x32 / at once @rows_per_thread=4,stages=4"."""
+    """The way of a name such as "32x32 / at once segments of 512 @rows_per_thread=4,stages=4"."""
     name, _, fields = (x.strip() for x in text.partition("@"))
     tile_name, blocks = name.rsplit(" / ", 1)
+    blocks, _, segment = blocks.partition(_SEGMENTS)
     tiles = real_tiles.DOUBLE_TILES if size == 8 else real_tiles.FLOAT_TILES
     named = {tile.name: tile for tile in tiles}
     if tile_name not in named:
@@ -136,7 +146,8 @@ def real_way(text: str, size: int) -> Way:
     for field, number in (x.split("=") for x in fields.split(",") if x):
         tile = replace(tile, word=f"{tile.word} {field}={number}", **{field: int(number)})
     splits = {word: split for split, word in real_tiles.WORDS.items()}
-    return Way(tile, splits[blocks] if blocks in splits else int(blocks))
+    split = splits[blocks] if blocks in splits else int(blocks)
+    return Way(tile, split, int(segment or SEGMENT))
 
 
 def tensor_count(t: Any, s: Shape) -> int:
