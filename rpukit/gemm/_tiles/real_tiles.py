@@ -35,7 +35,7 @@ class RealTile:
     most: int = 16  # blocks a multiprocessor, for which it has registers
     bound: bool = False  # whether the compiler is told to leave registers for that many
     beside: int = 0  # blocks a multiprocessor, for which it gives up stages
-    pipe: bool = False  # operands are read across stages, for few blocks with more registers
+    pipe: bool = False  # operands are read across stages, which takes registers: for few blocks
     word: str = ""  # for its name, of two of one size
 
     @property
