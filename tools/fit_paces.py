@@ -24,10 +24,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import random_products
 import scan_tiles
 
-from rpukit.gemm._tiles import real_paces, tensor_paces, tensor_tiles
+from rpukit.gemm._tiles import (
+    real_choice,
+    real_paces,
+    tensor_choice,
+    tensor_paces,
+    tensor_tiles,
+)
 
 _N_MULTI = 132
-_TRIED, _ALIKE = 6, 2  # ways that a trial times; of one tile
 _FAR = 1.5  # times of the fastest: a way beyond counts a third
 _LEAST = 8  # times of a tile, to fit it
 _KEEP = 0.3  # how strongly a parameter stays what it was
@@ -152,11 +157,14 @@ def report(times: list[Time], estimate: Callable[[Time], float], word: str) -> N
     """Print how much slower than the fastest way those are that the estimates choose."""
     first, tried = [], []
     for shape in dict.fromkeys(x.shape for x in times):
+        size = scan_tiles._WIDE.get(shape.dtype)
+        near = real_choice._NEAR[size] if size else tensor_choice._NEAR
+        alikes = real_choice._ALIKE if size else tensor_choice._ALIKE
         ways = sorted((x for x in times if x.shape == shape), key=estimate)
         chosen: list[Time] = []
         for way in ways:
             alike = sum(way.name.split(" /")[0] == x.name.split(" /")[0] for x in chosen)
-            if alike < _ALIKE and len(chosen) < _TRIED:
+            if alike < alikes and len(chosen) < near:
                 chosen.append(way)
         best = min(x.microseconds for x in ways)
         first.append(ways[0].microseconds / best)
@@ -165,7 +173,7 @@ def report(times: list[Time], estimate: Callable[[Time], float], word: str) -> N
         means = [float(np.exp(np.log(x).mean())) for x in (first, tried)]
         print(
             f"{word}: first way {means[0]:.3f} of the fastest (worst {max(first):.2f}), best of "
-            f"{_TRIED} {means[1]:.3f} ({max(tried):.2f}), {len(first)} products"
+            f"those that a trial times {means[1]:.3f} ({max(tried):.2f}), {len(first)} products"
         )
 
 

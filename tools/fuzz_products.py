@@ -123,6 +123,7 @@ def _tiles_of(s: Shape) -> list[Any]:
             for t in every
             if s.layout[1] == "N" or not t.across
             for split in splits
+            if t.splits_by(split)
         ]
     alone = [*tensor_tiles.ALONE, *tensor_choice.fitted(s.m), *tensor_choice.fitted_columns(s.n)]
     fit = [*alone, *(one for tile in alone for one in tensor_tiles.clusters(tile))]

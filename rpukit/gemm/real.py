@@ -221,7 +221,7 @@ def start(
         "VEC_B": vectors[1],
         "VEC_C": vectors[2] if split < 2 and vectors[2] * size == ALIGNMENT else 1,
         **fitted.macros,
-        "BY_CACHE": _cached(m if trans_a else k, size) + 2 * _cached(k if trans_b else n, size),
+        "BY_CACHE": _by_cache((m if trans_a else k, k if trans_b else n), vectors[:2], size),
         "ROOM": int(room == "beside"),
         "CLUSTER": max(1, split),
         "TURNS": turns + at_once + shared,
@@ -241,9 +241,16 @@ def start(
     )
 
 
-def _cached(width: int, size: int) -> int:
-    """Whether rows of so many float64 begin within sectors, so that copies share these."""
-    return int(size == 8 and width * size % _SECTOR == ALIGNMENT)
+def _by_cache(widths: tuple[int, ...], vectors: tuple[int, ...], size: int) -> int:
+    """Return BY_CACHE of det_gemm.cu: 1 for a and 2 for b whose copies are faster by that way.
+
+    Those are copies of 16 bytes of float64 if every other row begins in the middle of a sector.
+    """
+    a, b = (
+        size == 8 and vector * size == ALIGNMENT and width * size % _SECTOR == ALIGNMENT
+        for width, vector in zip(widths, vectors, strict=True)
+    )
+    return a + 2 * b
 
 
 def vector(x: Array) -> int:

@@ -1,4 +1,4 @@
-"""The choice of tiles for products of float32 and float64, and of the blocks that share one."""
+"""The choice of a tile for a product of float32 or float64, and of how many blocks share it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def ways(problem: Problem, tensor: bool, n_multi: int, most: int) -> list[Way]:
 
 
 def _may_win(tile: RealTile, split: int, problem: Problem, n_multi: int) -> bool:
-    """Whether a tile can be shared in this way, and may then be the fastest."""
+    """Whether blocks can share a tile by `split`, and may be the fastest way so."""
     m, n, size, n_segment = problem.m, problem.n, problem.size, problem.n_segment
     parts = problem.parts(split)
     if tile.copiers and parts * tile.count(m, n) > _FEW * n_multi:

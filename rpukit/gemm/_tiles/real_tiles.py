@@ -70,7 +70,7 @@ class RealTile:
         }
 
     def shared(self, trans_a: bool, trans_b: bool, size: int, room: str = "") -> int:
-        """Return the shared memory in bytes; ``size``: of an element; ``room``: see `fitted`."""
+        """Return the bytes of shared memory; ``size``: of an element; ``room``: see `fitted`."""
         unit = 4 if self.tensor else 16 // size
         elements = 0
         for lines, across in ((self.rows, trans_a), (self.columns, not trans_b)):
@@ -112,8 +112,8 @@ class RealTile:
         return self.each % 4 == 0 and self.each * n_segment >= _LEAST_SHARED
 
     def splits_by(self, split: int) -> bool:
-        """Whether the threads of ``split`` blocks can add as many results each, or at most one."""
-        return self.each % split == 0 or self.each < split
+        """Whether so many blocks can share the results equally; true for each of `WORDS`."""
+        return split < 1 or self.each % split == 0 or self.each < split
 
     def together(self, trans_a: bool, trans_b: bool, size: int, room: str) -> int:
         """Number of blocks that a multiprocessor runs at a time."""
@@ -122,7 +122,7 @@ class RealTile:
         return max(1, min(self.most, 2048 // self.threads, _SHARED // shared))
 
     def room(self, n_segment: int, split: int, add: int) -> str:
-        """Where the sums of segments are, see `fitted`."""
+        """Return where a block keeps the sums of segments, as a word for `fitted`."""
         if split <= 0:
             return ""
         if split > 1:

@@ -84,11 +84,12 @@ def microseconds(
         work = (count / most + _CUT) * (steps * stage + end) * _PASSING[tile.apart]
     else:
         work = _rounds(whole, most, tile.blocks) * (steps * stage + end)
-        times = [-(-terms // DEPTH) * stage + end for terms in _segments(k)]
+        stages = [-(-terms // DEPTH) for terms in (min(k, SEGMENT), (k - 1) % SEGMENT + 1)]
+        times = [number * stage + end for number in stages]  # of a segment, of the last one
         if tile.joined:  # blocks of a cluster end together
             work += _rounds(pieces, most, tile.blocks) * times[0]
         else:
-            work += _rounds_of_segments(count - whole, k, times, most, tile.blocks)
+            work += _rounds_of_segments(count - whole, n_segment, stages, times, most, tile.blocks)
     limits = (
         work,
         2 * DEPTH * count * steps * from_l2 / _L2,
@@ -110,26 +111,23 @@ def _rounds(work: int, most: int, blocks: int) -> float:
     return rounds + float((-(-rest * blocks // most) / blocks) ** _FEWER)
 
 
-def _rounds_of_segments(count: int, k: int, times: list[float], most: int, blocks: int) -> float:
+def _rounds_of_segments(
+    count: int, n_segment: int, stages: list[int], times: list[float], most: int, blocks: int
+) -> float:
     """Estimate the microseconds of ``count`` tiles where a block computes one segment of one tile.
 
-    Of sums of ``k`` terms; ``times``: of a segment, and of the last one of a sum; ``most``,
-    ``blocks``: see `_rounds`. Blocks that have one whole segment fewer take several last ones.
+    ``stages``, ``times``: of a segment, and of the last one of a sum; ``most``, ``blocks``: see
+    `_rounds`. Blocks that have one whole segment fewer take several last ones.
     """
     if count <= 0:
         return 0.0
-    whole, (stages, last) = count * (-(-k // SEGMENT) - 1), (-(-x // DEPTH) for x in _segments(k))
+    whole, last = count * (n_segment - 1), stages[1]
     busy = whole % most
-    free, each = most - busy, 1 + stages // (last + max(1, stages // 16))
+    free, each = most - busy, 1 + stages[0] // (last + max(1, stages[0] // 16))
     taken = min(count, free * each) if busy else 0
     begun = whole // most * times[0] + -(-taken // free) * times[1]
     time = max(_rounds(whole, most, blocks) * times[0], begun)
     return time + _rounds(count - taken, most, blocks) * times[1]
-
-
-def _segments(k: int) -> tuple[int, int]:
-    """Return the terms of the first and of the last segment of a sum of ``k`` terms."""
-    return min(k, SEGMENT), (k - 1) % SEGMENT + 1
 
 
 def _pace(
