@@ -1,5 +1,8 @@
 """Copies of factors to aligned rows, and to rows of whole sectors."""
 
+import ctypes
+import mmap
+
 import numpy as np
 import pytest
 
@@ -13,7 +16,7 @@ from tests.gemm.gemm_cases import words
 
 @pytest.mark.parametrize("order", [0, 1, 7])
 @pytest.mark.parametrize("skip", [0, 1, 2, 8])
-def test_rows_are_padded_with_zeros(order, skip):
+def test_the_kernel_pads_rows_with_zeros(order, skip):
     given = [words(shape, "bfloat16", i)[:, skip:] for i, shape in enumerate([(3, 75), (31, 600)])]
     for step in (8, 64):
         rooms = [lines.aligned(x.shape, np.uint16, _device.CPU, step) for x in given]
@@ -25,6 +28,34 @@ def test_rows_are_padded_with_zeros(order, skip):
         for x, room in zip(given, rooms, strict=True):
             assert_same_bits(room[:, : x.shape[1]].copy(), x.copy())
             assert not room[:, x.shape[1] :].any()
+
+
+@pytest.fixture
+def page():
+    """Bytes between two pages that may not be read: reading outside ends the process."""
+    room = mmap.mmap(-1, 3 * mmap.PAGESIZE)
+    given = np.frombuffer(room, np.uint8)
+    protect = ctypes.CDLL(None).mprotect
+    protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    borders = [given.ctypes.data + k * mmap.PAGESIZE for k in (0, 2)]
+    for border in borders:
+        assert protect(border, mmap.PAGESIZE, 0) == 0
+    yield given[mmap.PAGESIZE : -mmap.PAGESIZE]
+    for border in borders:
+        protect(border, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+@pytest.mark.parametrize("columns", range(17, 25))
+@pytest.mark.parametrize("skip", [0, 1, 3])
+def test_the_kernel_reads_nothing_outside_a_matrix(page, columns, skip):
+    x = words((3, columns), "bfloat16", columns)
+    for place in (page[2 * skip :], page[len(page) - x.nbytes - 2 * skip :]):
+        given = place[: x.nbytes].view(np.uint16).reshape(x.shape)
+        given[...] = x
+        room = lines.aligned(x.shape, np.uint16, _device.CPU)
+        with on_cpu(7):
+            lines.align_rows((given, room))
+        assert_same_bits(room[:, :columns].copy(), x)
 
 
 def test_rows_that_begin_within_sectors():
