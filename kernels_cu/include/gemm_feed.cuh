@@ -1,47 +1,12 @@
 // What warps of det_gemm_mma.cu copy into a stage and read from it, where factors may begin anywhere (gemm_thin.cuh, gemm_short.cuh).
 #pragma once
+#include "gemm_loose.cuh"
 #include "gemm_warps.cuh"
 #include "rk_early.cuh"
 
 #define THROUGH (P_VEC == 1 || Q_VEC == 1)   // some words go through registers
 #define BATCH 8                              // units that do so together
 static_assert(BI <= 64 && BJ <= 64, "macros");
-
-// Two neighbouring lines of 16 bytes, in which 8 elements begin anywhere.
-struct Loose {
-    uint4 low, high;
-    // Of the lines those with one of the n_byte bytes from `x` on: what else is in these is in the same pages of memory.
-    __device__ __forceinline__ void read(const u16 *x, int n_byte) {
-        int first = (u32)(u64)x & 15;
-#ifdef RK_ON_CPU
-        memset(this, 0xff, sizeof *this);  // not a number, in place of what is not the array's
-        if (n_byte > 0) memcpy((char *)this + first, x, n_byte);
-        else low = high = make_uint4(0, 0, 0, 0);
-#else
-        const char *from = (const char *)x - first;
-        asm volatile("{ .reg .pred p, q; setp.gt.s32 p, %9, 0; setp.gt.s32 q, %10, 16; mov.u32 %0, 0; mov.u32 %1, 0; mov.u32 %2, 0; "
-                     "mov.u32 %3, 0; mov.u32 %4, 0; mov.u32 %5, 0; mov.u32 %6, 0; mov.u32 %7, 0; "
-                     "@p ld.global.v4.u32 {%0,%1,%2,%3}, [%8]; @q ld.global.v4.u32 {%4,%5,%6,%7}, [%8 + 16]; }"
-                     : "=&r"(low.x), "=&r"(low.y), "=&r"(low.z), "=&r"(low.w), "=&r"(high.x), "=&r"(high.y), "=&r"(high.z), "=&r"(high.w)
-                     : "l"(from), "r"(n_byte), "r"(first + n_byte)
-                     : "memory");
-#endif
-    }
-    // The elements that begin where `x` does in its line, zeros after the first n_byte bytes.
-    __device__ __forceinline__ uint4 tight(const u16 *x, int n_byte) const {
-        u32 v[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}, made[4], at = (u32)(u64)x;
-#pragma unroll
-        for (int i = 0; i < 6; ++i) v[i] = at & 8 ? v[i + 2] : v[i];
-#pragma unroll
-        for (int i = 0; i < 5; ++i) v[i] = at & 4 ? v[i + 1] : v[i];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            made[i] = (u32)(((u64)v[i + 1] << 32 | v[i]) >> (at & 2) * 8);
-            if (n_byte < 4 * i + 4) made[i] = n_byte > 4 * i ? made[i] & 0xffff : 0;
-        }
-        return make_uint4(made[0], made[1], made[2], made[3]);
-    }
-};
 
 // A warp's copies of a factor for a stage, VEC elements each: 8, 4 or 2 asynchronously, 1 through registers, 8 at a time; of WARPS
 // warps, number `me` takes every WARPS-th row. Lines that do not exist are left as they are: what comes of them is not written, and
