@@ -130,6 +130,7 @@ def _tiles_of(s: Shape) -> list[Any]:
     fit += [tensor_tiles.streamed(t) for t in fit]
     several = [*fit, *tensor_tiles.THIN_TILES] if s.k > tensor.SEGMENT else []
     parts = [tensor_tiles.apart(t) for t in several if kept(t, s) <= 1 << 28]
+    parts += scan_tiles.joined(several, s)
     return [*fit, *tensor_tiles.WARP_TILES, *tensor_tiles.THIN_TILES, *parts]
 
 

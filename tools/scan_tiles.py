@@ -79,8 +79,15 @@ def tiles_of(s: Shape, most: int = _MOST_WAYS) -> list[Any]:
     thin = [
         t for t in tensor_choice.copying(min(vectors_of(s)), s.k) if tensor_count(t, s) <= 132 * 8
     ]
-    thin += [tensor_tiles.apart(t) for t in thin if s.k > tensor.SEGMENT]
+    several = thin if s.k > tensor.SEGMENT else []
+    thin += [tensor_tiles.apart(t) for t in several] + joined(several, s)
     return [*near, *thin]
+
+
+def joined(tiles: list[Any], s: Shape) -> list[Any]:
+    """Tiles whose segments of this product blocks of one cluster make."""
+    n_segment = -(-s.k // tensor.SEGMENT)
+    return [tensor_tiles.joined(t) for t in tiles if tensor_tiles.joins(t, n_segment)]
 
 
 def vectors_of(s: Shape, skip: int = 0) -> tuple[int, int]:
@@ -192,6 +199,7 @@ def macros_of(s: Shape, tile: Any, skip: int = 0) -> list[tuple[str, dict[str, A
         vec = vectors_of(s, skip)[:: -1 if tile.turned else 1]
         words |= {"P_VEC": vec[0], "Q_VEC": vec[1]}
         words |= {"SEGMENT": tensor.SEGMENT, "APART": int(several and tile.apart)}
+        words |= {"CLUSTER": -(-s.k // tensor.SEGMENT)} if several and tile.joined else {}
         return [("det_gemm_mma", {**tile.macros, **words})]
     launches = [{"RESULT": "float"}] * several + [{"ADD": int(several)}]
     if s.k > 2 * tensor.SEGMENT:

@@ -110,3 +110,29 @@ __device__ __forceinline__ bool thin_results(float (&d)[MI][MJ][4], u32 shared, 
     chain_stages(d, shared, full, wi, wj, (n_r + BK - 1) / BK);
     return true;
 }
+
+#if CLUSTER > 1
+// Of the results of all segments, each made by one block of a cluster, add every CLUSTER-th four of a thread's, from number `part` on. `room`:
+// 16 bytes for four results of each thread that multiplies; all threads of the cluster call.
+__device__ __forceinline__ void join_shares(float *d, float4 *room, bool makes, int part) {
+    constexpr int fours = MI * MJ;
+    float4 *mine = room + threadIdx.x;
+    if (makes)
+#pragma unroll
+        for (int x = 0; x < fours; ++x) mine[x * N_THREAD] = make_float4(d[4 * x], d[4 * x + 1], d[4 * x + 2], d[4 * x + 3]);
+    rk_cluster_arrive();
+    rk_cluster_wait();
+#pragma unroll
+    for (int x = 0; x < fours; ++x) {
+        if (!makes || x % CLUSTER != part) continue;
+        float4 v[CLUSTER];
+#pragma unroll
+        for (int y = 0; y < CLUSTER; ++y) v[y] = rk_cluster_load(mine + x * N_THREAD, y);
+        d[4 * x] = v[0].x, d[4 * x + 1] = v[0].y, d[4 * x + 2] = v[0].z, d[4 * x + 3] = v[0].w;
+#pragma unroll
+        for (int y = 1; y < CLUSTER; ++y) rk_add_to(d + 4 * x, v[y]);
+    }
+    rk_cluster_arrive();
+    rk_cluster_wait();  // until no block reads another's
+}
+#endif

@@ -145,15 +145,14 @@ def _check(tile: Tile | WarpTile, depth: int, goes_on: bool) -> None:
         most = tile.stages * DEPTH
         if tile.short and depth > most:
             raise ParameterError(f"{got} for a sum of {depth} terms, need at most {most} terms")
-        return
-    if goes_on and not tile.goes_on:
+    elif goes_on and not tile.goes_on:
         raise ParameterError(
             f"{got} with partial or total, need a tile without a cluster, turned or with a "
             "multiple of 64 columns"
         )
     n_segment = _n_segment(depth)
     if tile.joined and n_segment > 1 and not joins(tile, n_segment):
-        numbers = (1, *(x for x in CLUSTER_SIZES if joins(tile, x)))
+        numbers = (1, *(x for x in range(2, CLUSTER_SIZES[-1] + 1) if joins(tile, x)))
         raise ParameterError(f"{got} for a sum of {n_segment} segments, need one of {numbers}")
 
 
@@ -354,7 +353,7 @@ def det_gemm_mma(
     count, n_segment = tile.count(p.lines, q.lines), _n_segment(depth)
     parts = _turns.Parts(*tile.segment_memory(count, n_segment))
     variant.launch(
-        (count * n_segment if tile.apart else count,),
+        (count * tile.parts(n_segment),),
         (tile.threads,),
         (
             p.lines,
@@ -391,7 +390,9 @@ def _warp_variant(
     macros = {**tile.macros, **_macros(p, q, out.dtype == np.float32, going, adding)}
     if tile.anywhere:
         macros |= {"P_VEC": elements(p), "Q_VEC": elements(q), "SEGMENT": SEGMENT}
-        macros["APART"] = int(tile.apart and _n_segment(depth) > 1)
+        several = _n_segment(depth) > 1
+        macros["APART"] = int(tile.apart and several)
+        macros |= {"CLUSTER": _n_segment(depth)} if tile.joined and several else {}
     return _WARPS.variant(macros)
 
 

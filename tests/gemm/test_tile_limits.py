@@ -71,13 +71,13 @@ def test_tiles_that_do_not_exist(name):
         tensor_tiles.named(name)
 
 
-@pytest.mark.parametrize("name", ["thin 16x8/2 joined", "short 64x8 joined", "64x64 joined apart"])
+@pytest.mark.parametrize("name", ["warps 64x64 joined", "short 64x8 joined", "64x64 joined apart"])
 def test_names_of_tiles_that_cannot_split_a_sum(name):
     with pytest.raises(ParameterError, match=f"tile: got '{name}', need"):
         tensor_tiles.named(name)
 
 
-@pytest.mark.parametrize("name", ["64x64", "192x192", "turned 128x144 cluster 2x1", "short 64x8"])
+@pytest.mark.parametrize("name", ["64x64", "192x192", "turned 128x144 cluster 2x1", "thin 16x8/2"])
 def test_tiles_that_split_a_sum_know_their_base(name):
     tile = tensor_tiles.named(name)
     assert tile.base == tensor_tiles.apart(tile).base == name

@@ -224,7 +224,7 @@ _AT_ONCE = Paces(
         "short 64x64": 0.176,
     },
 )
-_JOINED_WARPS = 0.85  # microseconds of adding segments
+_JOINED_WARPS, _MET_WARPS = 0.85, 0.6  # microseconds of adding segments, and by a cluster
 _RESIDENT = 512  # threads that copy and multiply, of a multiprocessor at a time
 
 
@@ -239,8 +239,9 @@ def warp_microseconds(
 ) -> float:
     """Estimate the time of a product by warps that copy: all of them, or some for the others."""
     paces = _AT_ONCE if tile.short else _BY_COPIERS
-    steps = -(-min(k, SEGMENT if tile.apart else k) // DEPTH)
-    n_block = tile.count(n, m) * (-(-k // SEGMENT) if tile.apart else 1)
+    parts = tile.parts(-(-k // SEGMENT))
+    steps = -(-min(k, SEGMENT if parts > 1 else k) // DEPTH)
+    n_block = tile.count(n, m) * parts
     most = min(tile.short or _RESIDENT // tile.threads, SHARED // (tile.shared(k) + 1024))
     turns = [
         _turns(lines, there, begin, whole)
@@ -264,7 +265,7 @@ def warp_microseconds(
         + -(-n_block // (n_multi * max(1, most))) * alone
         + -(-n_block // n_multi) * each
         + 2 * (k * (m + n) + m * n) / paces.memory
-        + _JOINED_WARPS * tile.apart
+        + (_MET_WARPS if tile.joined else _JOINED_WARPS) * (parts > 1)
     )
 
 

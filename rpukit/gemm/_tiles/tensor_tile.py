@@ -198,6 +198,7 @@ class WarpTile:
     turned: bool = False
     copiers: int = 0  # warps that only copy: factors may begin anywhere, sums may have any length
     apart: bool = False  # a block computes one segment of a sum
+    joined: bool = False  # so does a block of a cluster, whose blocks add shares of all of them
     short: int = 0  # blocks a multiprocessor: sums of at most `stages`; factors may begin anywhere
 
     @property
@@ -220,9 +221,14 @@ class WarpTile:
 
     def shared(self, depth: int) -> int:
         """Bytes of shared memory for a sum of ``depth`` terms."""
-        barriers = 16 * self.stages if self.copiers else 0
+        others = 16 * self.stages if self.copiers else 0  # barriers; results of a segment
+        others += 4 * self.rows * self.columns if self.joined else 0
         stages = -(-depth // DEPTH) if self.short else self.stages
-        return stages * (self.rows + self.columns) * 2 * DEPTH + barriers
+        return stages * (self.rows + self.columns) * 2 * DEPTH + others
+
+    def parts(self, n_segment: int) -> int:
+        """Return how many blocks compute a tile: one for each segment, or one for all of them."""
+        return n_segment if self.apart or self.joined else 1
 
     @property
     def macros(self) -> dict[str, int]:

@@ -175,9 +175,9 @@ def named(name: str) -> Tile | WarpTile:
     if not joins(tile, CLUSTER_SIZES[0]):
         raise ParameterError(
             f"tile: got {name!r}, need before {JOINED!r} the name of a tile of warpgroups, "
-            f"in a cluster of at most {CLUSTER_SIZES[-1] // 2} blocks"
+            f"in a cluster of at most {CLUSTER_SIZES[-1] // 2} blocks, or with warps that copy"
         )
-    return joined(cast("Tile", tile))
+    return joined(tile)
 
 
 @cache
@@ -187,7 +187,7 @@ def apart(tile: Tile | WarpTile) -> Tile | WarpTile:
 
 
 @cache
-def joined(tile: Tile) -> Tile:
+def joined(tile: Tile | WarpTile) -> Tile | WarpTile:
     """Return the tile whose segments are computed by different blocks of one cluster."""
     return replace(tile, name=tile.name + JOINED, joined=True)
 
@@ -206,7 +206,9 @@ def early(tile: Tile) -> Tile:
 
 def joins(tile: Tile | WarpTile, n_segment: int) -> bool:
     """Whether the tile can be `joined` for sums of ``n_segment`` segments."""
-    return isinstance(tile, Tile) and n_segment > 1 and n_segment * tile.together in CLUSTER_SIZES
+    if isinstance(tile, WarpTile):
+        return tile.copiers > 0 and 1 < n_segment <= CLUSTER_SIZES[-1]
+    return n_segment > 1 and n_segment * tile.together in CLUSTER_SIZES
 
 
 def _wide(name: str) -> Tile | None:

@@ -266,6 +266,8 @@ SHORT = (  # tile, rows, columns, segments, terms of a segment
     ("turned 16x16 apart", 20, 40, 5, 256),
     ("turned 32x32 apart", 40, 72, 2, 1024),
     ("thin 32x16/4 apart", 16, 32, 6, 1024),
+    ("thin 16x8/2 joined", 18, 40, 7, 1024),
+    ("thin 64x64/4 joined", 70, 72, 3, 1024),
 )
 
 
