@@ -40,31 +40,35 @@ __device__ __forceinline__ void copy_stages(u32 shared, u32 full, u32 empty, con
     rk_copies_end(), rk_copies_left<0>();
 }
 
-// A turn of the ring, of whose stages `left` are filled, if not ALL and more. The next stage is read after the first products of
+#define RING (MI * MJ == 1 ? 4 : 2)  // stages whose operands are in registers: each is read RING / 2 stages before it is multiplied
+static_assert(PAIRS % (RING / 2) == 0, "macros");
+
+// A turn of the ring, of whose stages `left` are filled, if not ALL and more. A later stage is read after the first products of
 // one: they wait for what was read before, and so they would wait for it, too. `there`: whether the pair after the next one is.
 template <bool ALL>
-__device__ __forceinline__ void chain_turn(float (&d)[MI][MJ][4], Steps (&v)[2], u32 shared, u32 full, int wi, int wj, int left, u32 phase,
+__device__ __forceinline__ void chain_turn(float (&d)[MI][MJ][4], Steps (&v)[RING], u32 shared, u32 full, int wi, int wj, int left, u32 phase,
                                            bool &there) {
 #pragma unroll
     for (int t = 0; t < PAIRS; ++t) {
         int next = (t + 1) % PAIRS * 2, later = (t + 2) % PAIRS * 2;
         u32 of_next = phase ^ (u32)(next == 0), of_later = phase ^ (u32)(later < 4);
+        bool more = ALL || 2 * t + 2 < left;  // the next pair's first stage is filled
         if (!ALL && 2 * t >= left) break;
-        v[0].multiply<0, 1>(d);
-        v[1].read(shared + (2 * t + 1) * STAGE, wi, wj);  // not used if it is not filled
-        v[0].multiply<1, STEPS>(d);
-        if (ALL || 2 * t + 1 < left) {
-            v[1].multiply<0, 1>(d);
-            if (ALL || 2 * t + 2 < left) {
-                if (!there) {
-                    rk_wait(full + 8 * next, of_next);
-                    if ((ALL && next) || 2 * t + 3 < left) rk_wait(full + 8 * next + 8, of_next);
-                }
-                v[0].read(shared + next * STAGE, wi, wj);
+#pragma unroll
+        for (int u = 0; u < 2; ++u) {
+            if (u && !ALL && 2 * t + 1 >= left) break;
+            Steps &now = v[(2 * t + u) % RING];
+            constexpr int further = RING / 2;
+            now.multiply<0, 1>(d);
+            if (u + further == 2 && more && !there) {
+                rk_wait(full + 8 * next, of_next);
+                if ((ALL && next) || 2 * t + 3 < left) rk_wait(full + 8 * next + 8, of_next);
             }
-            v[1].multiply<1, STEPS - 1>(d);
-            there = ((ALL && later > 2) || 2 * t + 5 < left) && rk_peek(full + 8 * later, of_later) & rk_peek(full + 8 * later + 8, of_later);
-            v[1].multiply<STEPS - 1, STEPS>(d);
+            int slot = u + further < 2 ? 2 * t + 1 : next + (u + further) % 2;  // not used if it is not filled
+            if (u + further < 2 || more) v[(2 * t + u + further) % RING].read(shared + slot * STAGE, wi, wj);
+            now.multiply<1, STEPS - 1>(d);
+            if (u) there = ((ALL && later > 2) || 2 * t + 5 < left) && rk_peek(full + 8 * later, of_later) & rk_peek(full + 8 * later + 8, of_later);
+            now.multiply<STEPS - 1, STEPS>(d);
         }
         __syncwarp();
         if (threadIdx.x % 32 == 0) rk_arrive(full + 8 * (ST + t));
@@ -74,12 +78,13 @@ __device__ __forceinline__ void chain_turn(float (&d)[MI][MJ][4], Steps (&v)[2],
 // Chains over all stages, restarted after every segment; results of segments are added left to right.
 __device__ __forceinline__ void chain_stages(float (&d)[MI][MJ][4], u32 shared, u32 full, int wi, int wj, int n_step) {
     float sum[MI][MJ][4];
-    Steps v[2];
+    Steps v[RING];
     u32 phase = 0;
     bool there = false;
     rk_wait(full, 0);
     if (n_step > 1) rk_wait(full + 8, 0);
-    v[0].read(shared, wi, wj);
+#pragma unroll
+    for (int s = 0; s < RING / 2; ++s) v[s].read(shared + s * STAGE, wi, wj);
 #pragma unroll 1
     for (int left = n_step; left > 0; left -= ST, phase ^= 1) {
         if (left > ST) chain_turn<true>(d, v, shared, full, wi, wj, left, phase, there);

@@ -20,7 +20,11 @@ from tests.on_cpu import runner
 LANES, WARPS = "threadIdx.x % 32", "threadIdx.x / 32 % 4"  # which are late, if not 0
 LATE = {  # which threads are late, before what, in which work
     "copies": (LANES, "of_p.skip(", thin_gemm(17, 16, 75, "bfloat16", "thin 32x16/4", 2)),
-    "chains": (LANES, "v[1].read(shared", thin_gemm(17, 16, 1300, "bfloat16", "thin 32x16/4", 2)),
+    "chains": (
+        LANES,
+        "v[(2 * t + u + further) % RING].read(shared",
+        thin_gemm(17, 16, 1300, "bfloat16", "thin 32x16/4", 2),
+    ),
     "few": (LANES, "chain_stage(acc, v", gemm_in_turns(17, 16, 1100, "f4", "16x16 few", 5)),
     "rows": (
         WARPS,
