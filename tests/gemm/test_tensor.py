@@ -235,7 +235,9 @@ def test_every_tile_sums_segments_on_a_gpu(tile, monkeypatch):
     tile, k = tensor_tiles.named(getattr(tile, "name", tile)), 2 * tensor.SEGMENT + 72
     for n_multi in (132, 3):  # with 3, some tiles are computed whole by their blocks
         monkeypatch.setattr(tensor_tiles, "multiprocessors", lambda device, n=n_multi: n)
-        ways = {tile, tensor_tiles.apart(tensor_tiles.named(tile.base))}
+        base = tensor_tiles.named(tile.base)
+        ways = {tile, tensor_tiles.apart(base)}
+        ways |= {tensor_tiles.joined(base)} if tensor_tiles.joins(base, 3) else set()
         if isinstance(tile, tensor_tiles.Tile):
             ways |= {tensor_tiles.streamed(way) for way in ways if not way.joined}
         for one in ways:
