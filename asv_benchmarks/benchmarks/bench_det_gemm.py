@@ -54,9 +54,16 @@ class OddRows:
 
 
 class OddWidths(OddRows):
-    """Results of float32 by whole rows; 16-bit rows at odd elements, which are shifted."""
+    """Results of float32 by whole rows; 16-bit rows at odd elements: shifted, or copied first."""
 
-    params = (DEVICES, [(867, 299, 4270, "float32"), (1, 4097, 4097, "float16")])
+    params = (
+        DEVICES,
+        [
+            (867, 299, 4270, "float32"),
+            (1, 4097, 4097, "float16"),
+            (527, 4999, 93, "bfloat16"),
+        ],
+    )
 
 
 class EqualShares(OddRows):
@@ -163,6 +170,7 @@ class FewResults:
         DEVICES,
         [
             (1, 9632, 112, "bfloat16"),
+            (18, 28808, 72, "float16"),
             (43, 7648, 136, "bfloat16"),
             (43, 5273, 369, "bfloat16"),
             (1, 1024, 128, "float32"),

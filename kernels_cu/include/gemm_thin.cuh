@@ -65,7 +65,7 @@ __device__ __forceinline__ void chain_turn(float (&d)[MI][MJ][4], Steps (&v)[RIN
                 if ((ALL && next) || 2 * t + 3 < left) rk_wait(full + 8 * next + 8, of_next);
             }
             int slot = u + further < 2 ? 2 * t + 1 : next + (u + further) % 2;  // not used if it is not filled
-            if (u + further < 2 || more) v[(2 * t + u + further) % RING].read(shared + slot * STAGE, wi, wj);
+            v[(2 * t + u + further) % RING].read(shared + slot * STAGE, wi, wj);
             now.multiply<1, STEPS - 1>(d);
             if (u) there = ((ALL && later > 2) || 2 * t + 5 < left) && rk_peek(full + 8 * later, of_later) & rk_peek(full + 8 * later + 8, of_later);
             now.multiply<STEPS - 1, STEPS>(d);

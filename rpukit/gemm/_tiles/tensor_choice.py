@@ -215,7 +215,9 @@ def _ways(tile: Any, m: int, n: int, k: int, n_multi: int) -> list[Any]:
     """Return the tile, and those of its joined, apart and streamed forms that may be faster."""
     rows, columns = (n, m) if tile.turned else (m, n)
     count, n_segment = tile.count(rows, columns), -(-k // SEGMENT)
-    ways = [tile, joined(tile)] if joins(tile, n_segment) else [tile]
+    # Clusters of small blocks crowd on some multiprocessors, if there are more blocks than these.
+    fits = isinstance(tile, Tile) or count * n_segment <= n_multi
+    ways = [tile, joined(tile)] if fits and joins(tile, n_segment) else [tile]
     most = usable(tile, n_multi) if isinstance(tile, Tile) else 0
     rest = count % most if most else count
     results = tile.accumulators if isinstance(tile, Tile) else tile.rows * tile.columns
