@@ -127,10 +127,10 @@ def _tiles_of(s: Shape) -> list[Any]:
         ]
     alone = [*tensor_tiles.ALONE, *tensor_choice.fitted(s.m), *tensor_choice.fitted_columns(s.n)]
     fit = [*alone, *(one for tile in alone for one in tensor_tiles.clusters(tile))]
+    parts = scan_tiles.joined([*fit, *tensor_tiles.THIN_TILES], s)
     fit += [tensor_tiles.streamed(t) for t in fit]
     several = [*fit, *tensor_tiles.THIN_TILES] if s.k > tensor.SEGMENT else []
-    parts = [tensor_tiles.apart(t) for t in several if kept(t, s) <= 1 << 28]
-    parts += scan_tiles.joined(several, s)
+    parts += [tensor_tiles.apart(t) for t in several if kept(t, s) <= 1 << 28]
     return [*fit, *tensor_tiles.WARP_TILES, *tensor_tiles.THIN_TILES, *parts]
 
 

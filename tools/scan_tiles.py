@@ -80,8 +80,7 @@ def tiles_of(s: Shape, most: int = _MOST_WAYS) -> list[Any]:
         t for t in tensor_choice.copying(min(vectors_of(s)), s.k) if tensor_count(t, s) <= 132 * 8
     ]
     several = thin if s.k > tensor.SEGMENT else []
-    thin += [tensor_tiles.apart(t) for t in several] + joined(several, s)
-    return [*near, *thin]
+    return [*near, *thin, *map(tensor_tiles.apart, several), *joined(several, s)]
 
 
 def joined(tiles: list[Any], s: Shape) -> list[Any]:

@@ -1,5 +1,5 @@
 // det_gemm_mma.cu for few results, whose time is that of a chain, and for factors that begin anywhere: COPIERS warps fill
-// the stages, each every COPIERS-th, and WI x WJ warps multiply. Operands are read a stage ahead, and stages are waited for in pairs.
+// the stages, each every COPIERS-th, and WI x WJ warps multiply. Operands are read one or two stages ahead, and stages are waited for in pairs.
 #pragma once
 #include "gemm_feed.cuh"
 #include "rk_tma.cuh"

@@ -25,6 +25,11 @@ LATE = {  # which threads are late, before what, in which work
         "v[(2 * t + u + further) % RING].read(shared",
         thin_gemm(17, 16, 1300, "bfloat16", "thin 32x16/4", 2),
     ),
+    "shares": (
+        LANES,
+        "mine[x * N_THREAD] = make_float4",
+        by_short_segments("thin 16x16/8 joined", 18, 40, 3, 1024),
+    ),
     "few": (LANES, "chain_stage(acc, v", gemm_in_turns(17, 16, 1100, "f4", "16x16 few", 5)),
     "rows": (
         WARPS,
