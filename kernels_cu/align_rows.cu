@@ -5,7 +5,8 @@
 //   x rows of n_column words, every ld words; out (n_row, width), a width of at least n_column, a multiple of 8    u16
 //   y, out_2: a second matrix of its own sizes, or none with n_row_2 = 0
 //
-// A thread makes chunks of 16 bytes, one after another, from the aligned one or two in memory that hold their words.
+// A thread makes chunks of 16 bytes, one after another, from the one or two aligned lines of 16 bytes that hold their words. What else
+// is in these lines is not used; it may lie outside the matrix.
 // mirror: rpukit/gemm/_mirror/lines.py::align_rows
 // op: rpukit.gemm.lines.align_rows
 // bits: exact
@@ -14,7 +15,7 @@
 #include "gemm_loose.cuh"
 #include "rk_early.cuh"
 #define THREADS 256
-#define STAYS (40 << 16)  // chunks that stay in L2 for the product
+#define STAYS (40 << 16)  // so many chunks, 42 MB, stay in L2 for the product
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 align_rows(int n_row, int n_column, int ld, int width, int n_row_2, int n_column_2, int ld_2, int width_2, const u16 *x, u16 *out,

@@ -24,7 +24,7 @@
 //         CLUSTER > 1, which needs that there are not more segments), TURNS (1: as many blocks a tile as segments, ADD 0 or 1; `turns`
 //         (1 + warps that multiply of all tiles) zeros; 2: so, too, with `segments` (tiles, segments, TILE_M x TILE_N); 3: so, too,
 //         RM RN % 4 == 0, and two zeros a warp), BLOCKS (of a multiprocessor, for which there are registers), PIPE (1: operands
-//         are read across stages, for few blocks), BY_CACHE (1: of a, + 2: of b: copies of 16 bytes by way of the first cache), STREAM (1: equal shares
+//         are read across stages, for few blocks), BY_CACHE (1: of a, + 2: of b: copies of 16 bytes through the L1 cache), STREAM (1: equal shares
 //         for blocks, none shorter than a segment, gemm_shares.cuh; with several TURNS is 2 or 3; for each block `turns` has a zero a warp more, `segments` a tile).
 // mirror: rpukit/gemm/_mirror/real.py::det_gemm
 // op: rpukit.gemm.det_gemm

@@ -19,7 +19,7 @@
 // Macros: BI, BJ, WI, WJ (BI % (16 WI) == BJ % (16 WJ) == 0; with COPIERS, BJ may be 8 WJ), ST, P_MN, Q_MN, OUT_T, RESULT,
 //         FROM, ADD, HALF, COPIERS (warps that only copy: gemm_thin.cuh; then P_VEC, Q_VEC: elements a copy, 8, 4, 2 or 1; and
 //         SEGMENT: terms, a multiple of 64 ST), SHORT (blocks a multiprocessor; all of the sum at once: gemm_short.cuh, with P_VEC and
-//         Q_VEC; no COPIERS), APART (needs COPIERS, no FROM; `turns`: 0 for each warp of a tile), CLUSTER (segments, 2 to 8; likewise).
+//         Q_VEC; no COPIERS), APART (needs COPIERS, no FROM; `turns`: 0 for each warp of a tile), CLUSTER (2 to 8: the segments of a sum; likewise).
 // Alignment: p, q and their lines 16 bytes, or those of P_VEC, Q_VEC elements.
 // mirror: rpukit/gemm/_mirror/tensor.py::det_gemm_mma
 // op: rpukit.gemm.tensor.det_gemm_mma

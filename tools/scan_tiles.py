@@ -84,7 +84,7 @@ def tiles_of(s: Shape, most: int = _MOST_WAYS) -> list[Any]:
 
 
 def joined(tiles: list[Any], s: Shape) -> list[Any]:
-    """Tiles whose segments of this product blocks of one cluster make."""
+    """Return the joined forms of tiles, if the product has as many segments as they can join."""
     n_segment = -(-s.k // tensor.SEGMENT)
     return [tensor_tiles.joined(t) for t in tiles if tensor_tiles.joins(t, n_segment)]
 
@@ -134,7 +134,7 @@ def named_ways(names: str, s: Shape) -> list[Any]:
 
 
 def _has_shares(way: Way, s: Shape) -> bool:
-    """Whether blocks can make equal shares of the product; else a block makes each tile."""
+    """Whether the product is large enough for equal shares; if not, a block makes each tile."""
     problem = problem_of(s)._replace(segment=way.segment)
     return real_tiles.shares(way.tile, problem, 132) > 0
 

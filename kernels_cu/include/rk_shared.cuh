@@ -15,7 +15,7 @@ __device__ __forceinline__ u32 rk_shared_address(const void *p) { return (u32)__
 __device__ __forceinline__ const char *rk_at(u32 address) { return (const char *)__cvta_shared_to_generic(address); }
 #endif
 
-// Up to BYTES (4, 8, 16) from global to shared memory without waiting; zeros after the first n_byte. CACHED: 16 bytes by way of the first
+// Up to BYTES (4, 8, 16) from global to shared memory without waiting; zeros after the first n_byte. CACHED: 16 bytes through the L1
 // cache, as fewer always are.
 template <int BYTES, bool CACHED = false> __device__ __forceinline__ void rk_copy(u32 shared, const void *global, int n_byte) {
 #ifdef RK_ON_CPU

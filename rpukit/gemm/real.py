@@ -242,9 +242,9 @@ def start(
 
 
 def _by_cache(widths: tuple[int, ...], vectors: tuple[int, ...], size: int) -> int:
-    """Return BY_CACHE of det_gemm.cu: 1 for a and 2 for b whose copies are faster by that way.
+    """Return the macro BY_CACHE of det_gemm.cu: 1 to copy a through the L1 cache, plus 2 for b.
 
-    Those are copies of 16 bytes of float64 if every other row begins in the middle of a sector.
+    That is faster in copies of 16 bytes of float64 if every other row begins within a sector.
     """
     a, b = (
         size == 8 and vector * size == ALIGNMENT and width * size % _SECTOR == ALIGNMENT

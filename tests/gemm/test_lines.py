@@ -48,6 +48,7 @@ def page():
 @pytest.mark.parametrize("columns", range(17, 25))
 @pytest.mark.parametrize("skip", [0, 1, 3])
 def test_the_kernel_reads_nothing_outside_a_matrix(page, columns, skip):
+    """A GPU reads whole aligned lines of 16 bytes, which lie in the pages of the matrix."""
     x = words((3, columns), "bfloat16", columns)
     for place in (page[2 * skip :], page[len(page) - x.nbytes - 2 * skip :]):
         given = place[: x.nbytes].view(np.uint16).reshape(x.shape)

@@ -360,7 +360,7 @@ def test_a_single_column_lies_like_a_row(dtype):
     ("k", "n", "by_cache"), [(40, 64, 0), (42, 64, 1), (40, 66, 2), (42, 66, 3)]
 )
 def test_rows_of_doubles_within_sectors(k, n, by_cache):
-    """Copies go by way of the first cache where rows begin at odd multiples of 16 bytes."""
+    """Copies go through the L1 cache where rows begin at odd multiples of 16 bytes."""
     for tile, size, wide, expected in (
         (DOUBLE_TILES[2], 8, 2, by_cache),
         (DOUBLE_TILES[2], 8, 1, 0),  # copies of 8 bytes

@@ -227,4 +227,3 @@ static inline float __double2float_ru(double v) {
 }
 template <class T> static inline T __ldg(const T *p) { return *p; }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
-template <class T> static inline T __ldcs(const T *p) { return *p; }

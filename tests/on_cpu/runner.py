@@ -182,7 +182,7 @@ def build(variant: Variant, text: str, options: Sequence[str], target: Path, com
 
 
 def check(variant: Variant) -> None:
-    """Raise `KernelCompileError` if the compiler refuses a kernel; make nothing of it."""
+    """Check the syntax of a kernel; raise `KernelCompileError` if the compiler refuses it."""
     options = flags()
     text, common, _ = keys(variant, options, races=False)
     alone = [option for option in options if option != "-shared" and not option.startswith("-l")]
@@ -190,7 +190,7 @@ def check(variant: Variant) -> None:
 
 
 def gxx() -> str:
-    """The compiler."""
+    """Return the path of the C++ compiler."""
     found = shutil.which(os.environ.get("CXX", "g++"))
     if found is None:
         raise KernelCompileError("no g++ to run kernels on the CPU: install g++, or set CXX")
@@ -198,7 +198,7 @@ def gxx() -> str:
 
 
 def run_compiler(variant: Variant, text: str, given: Sequence[str], ours: Path) -> None:
-    """Run the compiler on a kernel; ``ours``: where our header is."""
+    """Run the compiler on a kernel; ``ours``: the folder of our header."""
     compiler = gxx()
     done = compiled([compiler, "-x", "c++", "-", *given, f"-I{ours}", f"-I{HERE}"], text)
     if done.returncode:

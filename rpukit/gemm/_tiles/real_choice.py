@@ -1,4 +1,4 @@
-"""The choice of a tile for a product of float32 or float64, and of how many blocks share it."""
+"""Choose a tile for a product of float32 or float64, and how many blocks share it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def ways(problem: Problem, tensor: bool, n_multi: int, most: int) -> list[Way]:
 
 
 def _may_win(tile: RealTile, split: int, problem: Problem, n_multi: int) -> bool:
-    """Whether blocks can share a tile by `split`, and may be the fastest way so."""
+    """Whether a tile can be split like this, and may then be the fastest."""
     m, n, size, n_segment = problem.m, problem.n, problem.size, problem.n_segment
     parts = problem.parts(split)
     if tile.copiers and parts * tile.count(m, n) > _FEW * n_multi:

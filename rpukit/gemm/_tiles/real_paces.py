@@ -112,7 +112,7 @@ _CLUSTERED = {4: 0.93, 8: 0.91}
 
 
 def microseconds(tile: RealTile, split: int, problem: Problem, n_multi: int) -> float:
-    """Estimate the microseconds of a product, whose blocks fill a GPU in rounds."""
+    """Estimate the microseconds of a product from the rounds in which its blocks fill a GPU."""
     m, n, k, size, trans_a, trans_b, whole, segment = problem
     pace = (_DOUBLE_PACES if size == 8 else _PACES)[tile.name]
     parts = problem.parts(split)

@@ -70,7 +70,10 @@ class RealTile:
         }
 
     def shared(self, trans_a: bool, trans_b: bool, size: int, room: str = "") -> int:
-        """Return the bytes of shared memory; ``size``: of an element; ``room``: see `fitted`."""
+        """Return a block's shared memory in bytes.
+
+        ``size``: bytes of an element; ``room``: see `fitted`.
+        """
         unit = 4 if self.tensor else 16 // size
         elements = 0
         for lines, across in ((self.rows, trans_a), (self.columns, not trans_b)):
@@ -104,7 +107,7 @@ class RealTile:
 
     @property
     def each(self) -> int:
-        """Number of results of a thread."""
+        """Number of results that a thread computes."""
         return self.rows_per_thread * self.columns_per_thread
 
     def adds_shares(self, n_segment: int) -> bool:
@@ -112,7 +115,10 @@ class RealTile:
         return self.each % 4 == 0 and self.each * n_segment >= _LEAST_SHARED
 
     def splits_by(self, split: int) -> bool:
-        """Whether so many blocks can share the results equally; true for each of `WORDS`."""
+        """Whether ``split`` blocks can each add an equal share of a tile's results.
+
+        Always for the values in `WORDS`, which do not need equal shares.
+        """
         return split < 1 or self.each % split == 0 or self.each < split
 
     def together(self, trans_a: bool, trans_b: bool, size: int, room: str) -> int:
@@ -122,7 +128,7 @@ class RealTile:
         return max(1, min(self.most, 2048 // self.threads, _SHARED // shared))
 
     def room(self, n_segment: int, split: int, add: int) -> str:
-        """Return where a block keeps the sums of segments, as a word for `fitted`."""
+        """Return where a block keeps the sums of segments: the ``room`` of `fitted`."""
         if split <= 0:
             return ""
         if split > 1:

@@ -215,7 +215,7 @@ def _ways(tile: Any, m: int, n: int, k: int, n_multi: int) -> list[Any]:
     """Return the tile, and those of its joined, apart and streamed forms that may be faster."""
     rows, columns = (n, m) if tile.turned else (m, n)
     count, n_segment = tile.count(rows, columns), -(-k // SEGMENT)
-    # Clusters of small blocks crowd on some multiprocessors, if there are more blocks than these.
+    # If there are more small blocks than multiprocessors, clusters crowd on some of these.
     fits = isinstance(tile, Tile) or count * n_segment <= n_multi
     ways = [tile, joined(tile)] if fits and joins(tile, n_segment) else [tile]
     most = usable(tile, n_multi) if isinstance(tile, Tile) else 0

@@ -198,7 +198,7 @@ class WarpTile:
     turned: bool = False
     copiers: int = 0  # warps that only copy: factors may begin anywhere, sums may have any length
     apart: bool = False  # a block computes one segment of a sum
-    joined: bool = False  # so does a block of a cluster, whose blocks add shares of all of them
+    joined: bool = False  # blocks of a cluster compute a segment each, and add shares of all
     short: int = 0  # blocks a multiprocessor: sums of at most `stages`; factors may begin anywhere
 
     @property
@@ -227,7 +227,7 @@ class WarpTile:
         return stages * (self.rows + self.columns) * 2 * DEPTH + others
 
     def parts(self, n_segment: int) -> int:
-        """Return how many blocks compute a tile: one for each segment, or one for all of them."""
+        """Return the number of blocks of a tile: one, or one for each of its segments."""
         return n_segment if self.apart or self.joined else 1
 
     @property
